@@ -1,0 +1,111 @@
+"""python -m compute list | call NAME JSON | numbers | serve | models | bench | verify"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+
+from compute import functions
+from compute.errors import LabError
+
+
+def _list(args) -> int:
+    table = {name: {"where": f.where, "summary": f.summary, "parameters": functions.schema(name)} for name, f in functions.TABLE.items()}
+    print(json.dumps(table, ensure_ascii=False, indent=2))
+    return 0
+
+
+def _call(args) -> int:
+    try:
+        params = json.loads(args.params)
+    except json.JSONDecodeError as e:
+        print(f"the parameters are not JSON ({e}); write for instance '{{\"batch\": 58}}'", file=sys.stderr)
+        return 2
+    if not isinstance(params, dict):
+        print("the parameters must be one JSON object such as '{\"batch\": 58}'", file=sys.stderr)
+        return 2
+    report = None
+    if sys.stderr.isatty():
+        report = lambda fraction, note: print(f"\r{fraction:4.0%} {note}\033[K", end="", file=sys.stderr)  # noqa: E731
+    result = functions.call(args.function, params, report=report)
+    print(json.dumps(result, ensure_ascii=False, indent=2))
+    return 0
+
+
+def _numbers(args) -> int:
+    from compute import numbers
+
+    rows = {}
+    for name in numbers.names():
+        if name.lstrip("=~").startswith(args.prefix):
+            rows[name] = functions.plain(numbers.resolve(name))
+    if args.json:
+        print(json.dumps(rows, ensure_ascii=False, indent=2))
+        return 0
+    for name, q in rows.items():
+        print(f"{name:44} {q['kind']:9} {q['value']!s:>24} {q['unit']:10} {q['formula'] or (q['source'] or {}).get('title', '')}")
+    return 0
+
+
+def _serve(args) -> int:
+    from compute.service.serve import serve
+
+    return serve(host=args.host, port=args.port, device=args.device, allow_hosts=args.allow_host) or 0
+
+
+def _models(args) -> int:
+    from compute.engine import smollm2
+
+    return smollm2.main()
+
+
+def _bench(args) -> int:
+    from compute.engine import bench
+
+    return bench.main(args.rest)
+
+
+def _verify(args) -> int:
+    from compute import verify
+
+    return verify.main(only=args.only, as_json=args.json)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m compute", description="Every number of the courseware from the command line.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("list", help="functions and their parameters as JSON schemas").set_defaults(run=_list)
+    p = commands.add_parser("call", help="call one function with a JSON object")
+    p.add_argument("function")
+    p.add_argument("params", nargs="?", default="{}")
+    p.set_defaults(run=_call)
+    p = commands.add_parser("numbers", help="every number that prose may name, with its papers")
+    p.add_argument("prefix", nargs="?", default="")
+    p.add_argument("--json", action="store_true")
+    p.set_defaults(run=_numbers)
+    p = commands.add_parser("serve", help="the compute service")
+    p.add_argument("--host", default="127.0.0.1")
+    p.add_argument("--port", type=int, default=8502)
+    p.add_argument("--device", default=os.environ.get("INFERENCE_LAB_DEVICE", "auto"), choices=["auto", "cpu", "cuda", "mps"])
+    p.add_argument("--allow-host", action="append", default=[])
+    p.set_defaults(run=_serve)
+    commands.add_parser("models", help="fetch the optional public model").set_defaults(run=_models)
+    p = commands.add_parser("bench", help="benchmarks, as ratios in one alternating run")
+    p.add_argument("rest", nargs=argparse.REMAINDER)
+    p.set_defaults(run=_bench)
+    p = commands.add_parser("verify", help="recompute every stored number and compare")
+    p.add_argument("--only", default="")
+    p.add_argument("--json", action="store_true")
+    p.set_defaults(run=_verify)
+    args = parser.parse_args(argv)
+    try:
+        return args.run(args)
+    except LabError as e:
+        print(e.message("en"), file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,177 @@
+"""Published numbers, read from data/: models, chips, papers. Every one keeps its source."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Mapping
+
+from compute import shapes
+from compute.errors import BadInput, BrokenData, UnknownName
+from compute.quantity import Fact, Source
+from compute.shapes import ModelShape
+
+DATA = Path(__file__).resolve().parent.parent / "data"
+
+
+@dataclass(frozen=True)
+class Chip:
+    """Memory in bytes, bandwidth in byte/s, dense peaks in FLOP/s by dtype (no sparsity)."""
+
+    id: str
+    name: str
+    memory_bytes: float
+    bandwidth_bytes_per_s: float
+    flops_per_s: Mapping[str, float] = field(hash=False)
+    source: Source | None = None
+    note: Mapping[str, str] = field(default_factory=dict, hash=False)
+    measured: bool = False
+
+    def __post_init__(self):
+        for name in ("memory_bytes", "bandwidth_bytes_per_s"):
+            if not getattr(self, name) > 0:
+                raise BadInput(f"chip.{name}", getattr(self, name), "it must be positive", "必须大于 0")
+        if not self.flops_per_s.get("bf16", 0) > 0:
+            raise BadInput("chip.flops_bf16", self.flops_per_s.get("bf16"), "it must be positive", "必须大于 0")
+
+    @property
+    def peak(self) -> float:
+        """FLOP/s of 16-bit tensor arithmetic, the peak of every bound here: weight-only quantization computes in 16 bits."""
+        return self.flops_per_s["bf16"]
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BrokenData(path.relative_to(DATA.parent), "it is missing") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as e:
+        raise BrokenData(path.relative_to(DATA.parent), str(e)) from None
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BrokenData(path.relative_to(DATA.parent), "it is missing") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        raise BrokenData(path.relative_to(DATA.parent), str(e)) from None
+
+
+def _source(data: Mapping[str, Any]) -> Source:
+    where = data.get("where") or data.get("table") or ""
+    return Source(data["title"], data.get("url", ""), where, data.get("read_on", ""), data.get("note", ""))
+
+
+@cache
+def models() -> dict[str, ModelShape]:
+    found = {path.stem: _read_model(path) for path in sorted((DATA / "models").glob("*.json"))}
+    if not found:
+        raise BrokenData("data/models", "no model is there")
+    return found
+
+
+def _read_model(path: Path) -> ModelShape:
+    data = read_json(path)
+    try:
+        more = {"id": data["id"], "name": data["name"], "source": _source(data["source"])}
+        if data.get("textbook"):
+            return shapes.textbook(data["parameters"], **more)
+        checkpoint = data.get("checkpoint_bytes")
+        return shapes.from_config(data["config"], checkpoint_bytes=checkpoint and float(checkpoint["value"]), **more)
+    except KeyError as e:
+        raise BrokenData(path.relative_to(DATA.parent), f"the key {e} is missing") from None
+
+
+@cache
+def published_chips() -> dict[str, Chip]:
+    path = DATA / "chips.toml"
+    found = {}
+    for id, row in read_toml(path).items():
+        try:
+            flops = {key.removeprefix("flops_"): float(v) for key, v in row.items() if key.startswith("flops_")}
+            found[id] = Chip(
+                id, row["name"], float(row["memory_bytes"]), float(row["bandwidth_bytes_per_s"]), flops,
+                _source(row["source"]), row.get("note", {}),
+            )  # fmt: skip
+        except KeyError as e:
+            raise BrokenData("data/chips.toml", f"[{id}] lacks {e}") from None
+    return found
+
+
+def chips() -> dict[str, Chip]:
+    """Published chips, and this machine once it has been measured."""
+    mine = this_machine()
+    return published_chips() | ({mine.id: mine} if mine else {})
+
+
+THIS_MACHINE = DATA.parent / "build" / "this-machine.json"
+
+
+def this_machine() -> Chip | None:
+    """The last measurement of this machine (`python -m compute call machine.measure`), else the one kept in data/measured."""
+    path = THIS_MACHINE if THIS_MACHINE.exists() else DATA / "measured" / "this-machine.json"
+    if not path.exists():
+        return None
+    data = read_json(path)
+    try:
+        when = data["conditions"]["date"]
+        note = ", ".join(f"{k} {v}" for k, v in data["conditions"].items())
+        return Chip(
+            "this-machine", data["name"], data["memory_bytes"], data["bandwidth_bytes_per_s"],
+            {"bf16": data["flops_bf16"], "fp32": data["flops_fp32"]},
+            Source("python -m compute call machine.measure", read_on=when, note=note), measured=True,
+        )  # fmt: skip
+    except KeyError as e:
+        raise BrokenData(path.relative_to(DATA.parent), f"the key {e} is missing") from None
+
+
+ModelRef = str | dict
+ChipRef = str | dict
+
+
+def model(ref: ModelRef) -> ModelShape:
+    """A model by name, or an object of one's own: a Hugging Face config, or {"parameters": …, "kv_bytes_per_token": …}."""
+    if isinstance(ref, str):
+        if ref not in models():
+            raise UnknownName("model", "模型", ref, list(models()))
+        return models()[ref]
+    if "hidden_size" in ref or "text_config" in ref:
+        return shapes.from_config(ref, name=str(ref.get("name", "inline")))
+    if "parameters" in ref:
+        numbers = {k: _positive(f"model.{k}", ref[k]) for k in ("parameters", "kv_bytes_per_token") if k in ref}
+        return shapes.textbook(**numbers, name=str(ref.get("name", "inline")))
+    raise BadInput(
+        "model", sorted(ref), 'an object needs "hidden_size" … as in a config.json, or "parameters"',
+        "对象里要有 config.json 的 hidden_size 等键,或 parameters",
+    )  # fmt: skip
+
+
+def chip(ref: ChipRef) -> Chip:
+    """A chip by name, or {"memory_bytes": …, "bandwidth_bytes_per_s": …, "flops_bf16": …}."""
+    if isinstance(ref, str):
+        if ref not in chips():
+            raise UnknownName("chip", "芯片", ref, list(chips()))
+        return chips()[ref]
+    needed = ("memory_bytes", "bandwidth_bytes_per_s", "flops_bf16")
+    if missing := [k for k in needed if k not in ref]:
+        raise BadInput("chip", sorted(ref), f"an object needs {', '.join(missing)}", f"对象里还缺 {', '.join(missing)}")
+    memory, bandwidth, flops = (_positive(f"chip.{k}", ref[k]) for k in needed)
+    return Chip("inline", str(ref.get("name", "inline")), memory, bandwidth, {"bf16": flops})
+
+
+def _positive(field: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
+        raise BadInput(field, value, "a positive number is needed", "要填正数")
+    return float(value)
+
+
+def papers() -> dict[str, dict[str, Any]]:
+    return read_toml(DATA / "papers.toml")
+
+
+def anchor() -> dict[str, Any]:
+    return read_json(DATA / "anchor-model.json")

@@ -1,0 +1,142 @@
+"""Every function a page calls, by the name under which the command line and the service offer it too.
+
+Parameters are checked once, here, against the function's own annotations; formulas stay plain functions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import inspect
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any, Callable, Literal
+
+import pydantic
+
+from compute.errors import BadInput, UnknownName
+
+
+@dataclass(frozen=True)
+class Function:
+    """target: "module:function". where: "web" is quick and needs no torch; "service" runs in the compute process."""
+
+    name: str
+    target: str
+    where: Literal["web", "service"]
+
+    def load(self) -> Callable[..., Any]:
+        module, attribute = self.target.split(":")
+        return getattr(import_module(module), attribute)
+
+    @property
+    def summary(self) -> str:
+        return (inspect.getdoc(self.load()) or "").split("\n\n")[0].replace("\n", " ")
+
+
+TABLE: dict[str, Function] = {
+    f.name: f
+    for f in (
+        Function("roofline.decode", "compute.roofline:decode", "web"),
+        Function("roofline.prefill", "compute.roofline:prefill", "web"),
+        Function("roofline.ledger", "compute.roofline:ledger", "web"),
+        Function("kv.per_token", "compute.kv:per_token", "web"),
+        Function("kv.capacity", "compute.kv:capacity", "web"),
+        Function("kv.computations", "compute.kv:computations", "web"),
+        Function("kv.of_shape", "compute.kv:of_shape", "web"),
+    )
+}
+
+SERVED = ("report", "cancelled")  # keywords that the caller's side fills: progress out, cancellation in
+
+
+def function(name: str) -> Function:
+    if name not in TABLE:
+        raise UnknownName("function", "函数", name, difflib.get_close_matches(name, TABLE, 5, 0.3) or sorted(TABLE))
+    return TABLE[name]
+
+
+@cache
+def parameters(name: str) -> type[pydantic.BaseModel]:
+    """The parameters of a function as a pydantic model made from its signature."""
+    target = function(name).load()
+    hints = inspect.get_annotations(target, eval_str=True)
+    fields = {
+        p.name: (hints[p.name], ... if p.default is p.empty else p.default)
+        for p in inspect.signature(target).parameters.values()
+        if p.name not in SERVED
+    }
+    config = pydantic.ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    return pydantic.create_model(name.replace(".", "_"), __config__=config, **fields)
+
+
+def schema(name: str) -> dict[str, Any]:
+    return parameters(name).model_json_schema()
+
+
+def check(name: str, params: dict[str, Any]) -> dict[str, Any]:
+    """Parameters in their types, defaults filled in. Raises BadInput naming the first wrong one."""
+    return validated(parameters(name), params)
+
+
+def validated(model: type[pydantic.BaseModel], params: dict[str, Any]) -> dict[str, Any]:
+    try:
+        good = model(**params)
+    except pydantic.ValidationError as e:
+        raise complaint(e, list(model.model_fields)) from None
+    return {k: getattr(good, k) for k in model.model_fields}
+
+
+def call(
+    name: str,
+    params: dict[str, Any],
+    report: Callable[[float, str], None] | None = None,
+    cancelled: Callable[[], bool] | None = None,
+) -> Any:
+    """Check, run, and return plain JSON data."""
+    target = function(name).load()
+    served = {"report": report or (lambda fraction, note: None), "cancelled": cancelled or (lambda: False)}
+    takes = inspect.signature(target).parameters
+    return plain(target(**check(name, params), **{k: v for k, v in served.items() if k in takes}))
+
+
+def plain(value: Any) -> Any:
+    """Records and arrays as JSON data."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    if hasattr(value, "tolist"):  # numpy and torch
+        return value.tolist()
+    return value
+
+
+def complaint(e: pydantic.ValidationError, known: list[str]) -> BadInput | UnknownName:
+    """The first thing wrong, as one sentence in both languages."""
+    first = e.errors(include_url=False)[0]
+    field = ".".join(str(part) for part in first["loc"] if not (isinstance(part, str) and part[:1].isupper()))
+    kind, limits, value = first["type"], first.get("ctx", {}), first["input"]
+    if kind == "extra_forbidden":
+        return UnknownName("parameter", "参数", field, known)
+    if kind == "missing":
+        return BadInput(field, None, "it is required", "这个参数必须给出")
+    bounds = {
+        "greater_than_equal": ("at least {ge} is needed", "至少要 {ge}"),
+        "less_than_equal": ("at most {le} is possible", "至多 {le}"),
+        "greater_than": ("more than {gt} is needed", "要大于 {gt}"),
+        "less_than": ("less than {lt} is needed", "要小于 {lt}"),
+        "literal_error": ("it must be {expected}", "只能是 {expected}"),
+        "string_too_long": ("at most {max_length} characters are possible", "至多 {max_length} 个字符"),
+        "string_too_short": ("at least {min_length} characters are needed", "至少 {min_length} 个字符"),
+    }
+    if kind in bounds:
+        en, zh = (words.format(**limits) for words in bounds[kind])
+    elif kind.startswith(("int", "float", "finite")):
+        en, zh = "a number is needed" if "float" in kind else "a whole number is needed", "要填数字" if "float" in kind else "要填整数"
+    else:
+        en, zh = first["msg"][0].lower() + first["msg"][1:], f"类型不对({kind})"
+    shown = value if isinstance(value, (int, float, bool, type(None))) else str(value)[:80]
+    return BadInput(field or "parameters", shown, en, zh)
