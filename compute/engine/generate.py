@@ -1,0 +1,178 @@
+"""One sequence, token by token, with the KV cache or without: what every cleverer engine must equal under greedy decoding."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from compute.engine.loader import Model
+from compute.engine.model import KVCache, forward
+from compute.engine.tokens import StopText, Stream
+from compute.errors import BadInput
+
+Adjust = Callable[[Tensor], Tensor]
+"""Changes the logits (V) before the choice, such as top-k: what it sets to −inf is never chosen."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One generated token."""
+
+    index: int
+    token: int
+    text: str  # what a reader sees arrive: "" while a character is incomplete
+    logit: float
+    logprob: float  # nats, of this token under the model at temperature 1
+    seconds: float  # forward and choice; the first one includes the whole prompt
+    kv_computed: int  # positions whose K and V were computed so far, recomputations counted (each in every layer)
+    finish: Literal["", "stop", "length", "cancelled"] = ""
+
+
+def generate(
+    model: Model,
+    tokens: Sequence[int],
+    max_new_tokens: int,
+    *,
+    use_cache: bool = True,
+    temperature: float = 0.0,
+    seed: int = 0,
+    adjust: Adjust | None = None,
+    stop: Sequence[str] = (),
+    ignore_end: bool = False,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Iterator[Step]:
+    """Continues `tokens`. Temperature 0 is greedy; otherwise `seed` decides, one uniform draw a token.
+
+    Ends with `finish` = stop (the model's end token, or a string of `stop`, neither of which is shown), length, or
+    cancelled (`cancelled()` is asked after each token; threading.Event().is_set will do). `ignore_end` goes on past the
+    end token. Raises BadInput for an empty or too long prompt, a token outside the vocabulary, a negative temperature.
+    """
+    check_request(model, tokens, max_new_tokens, temperature)
+    stream, gate = Stream(), StopText(stop)
+    draw = torch.Generator().manual_seed(seed)
+
+    def choose(logits: Tensor) -> int:
+        return pick(adjust(logits) if adjust else logits, temperature, draw)
+
+    last = None
+    for index, (token, logits, seconds, computed) in enumerate(decode(model, tokens, max_new_tokens, choose, use_cache)):
+        ends = token in model.config.stop_tokens and not ignore_end
+        text = "" if ends else gate.push(stream.push(model.tokenizer.bytes_of(token)))
+        finish = "stop" if ends or gate.found else "length" if index == max_new_tokens - 1 else ""
+        if not finish and cancelled():
+            finish = "cancelled"
+        if finish and not gate.found:
+            text += gate.push(stream.flush()) + gate.flush()
+        logit = float(logits[token])
+        yield Step(index, token, text, logit, logit - float(logits.logsumexp(0)), seconds, computed, finish)
+        if finish:
+            return
+
+
+def decode(
+    model: Model, tokens: Sequence[int], n: int, choose: Callable[[Tensor], int], use_cache: bool
+) -> Iterator[tuple[int, Tensor, float, int]]:
+    """The loop itself: (token, its logits (V) on the CPU, seconds, K/V positions computed so far), n times."""
+    torch.set_num_threads(model.threads)
+    cache = KVCache(model.weights, 1, len(tokens) + n) if use_cache else None
+    written, computed = 0, 0  # positions that the cache holds; positions computed in all
+    sequence = list(tokens)
+    for _ in range(n):
+        began = time.perf_counter()
+        new = torch.tensor([sequence[written:]])  # (1, T): the whole prompt first, then one token with a cache
+        positions = torch.arange(written, len(sequence))[None]
+        logits = forward(model.weights, new, cache, positions, last_only=True)[0, -1].cpu()
+        sequence.append(choose(logits))
+        computed += new.shape[1]
+        if cache:
+            written += new.shape[1]
+        yield sequence[-1], logits, time.perf_counter() - began, computed
+
+
+def pick(logits: Tensor, temperature: float, draw: torch.Generator) -> int:
+    """Greedy at temperature 0; else the token in whose share of the cumulative distribution one uniform draw falls."""
+    if temperature == 0:
+        return int(logits.argmax())
+    cumulative = (logits.double() / temperature).softmax(0).cumsum(0)
+    u = torch.rand((), generator=draw, dtype=torch.float64) * cumulative[-1]
+    return int(torch.searchsorted(cumulative, u, right=True).clamp(max=len(cumulative) - 1))
+
+
+def check_request(model: Model, tokens: Sequence[int], max_new_tokens: int, temperature: float) -> None:
+    context, vocabulary = model.config.context, model.config.vocabulary
+    if not tokens:
+        raise BadInput("prompt", "", "it is empty; write at least one character", "不能为空，请至少写一个字")
+    if outside := [token for token in tokens if not 0 <= token < vocabulary]:
+        raise BadInput(
+            "prompt", outside[0], f"token ids go from 0 to {vocabulary - 1}", f"token 编号应在 0 到 {vocabulary - 1} 之间"
+        )
+    if max_new_tokens < 1:
+        raise BadInput("max_new_tokens", max_new_tokens, "it must be at least 1", "至少为 1")
+    if len(tokens) + max_new_tokens > context:
+        raise BadInput(
+            "max_new_tokens",
+            max_new_tokens,
+            f"with {len(tokens)} prompt tokens it passes the model's context of {context}; shorten one of them",
+            f"加上 {len(tokens)} 个提示 token 超过了模型的上下文 {context}，请缩短其一",
+        )
+    if not temperature >= 0:
+        raise BadInput("temperature", temperature, "it must be 0 (greedy) or more", "应为 0（贪心）或更大")
+
+
+@dataclass(frozen=True)
+class CacheRun:
+    """One way of generating; each tuple has an entry per generated token."""
+
+    tokens: tuple[int, ...]
+    seconds: tuple[float, ...]
+    kv_computed: tuple[int, ...]  # K/V positions computed in this step alone
+
+
+@dataclass(frozen=True)
+class CacheComparison:
+    prompt: tuple[int, ...]
+    prompt_pieces: tuple[str, ...]
+    pieces: tuple[str, ...]  # of the tokens generated with the cache
+    with_cache: CacheRun
+    without_cache: CacheRun
+    largest_logit_difference: float  # over the vocabulary and the steps up to the first different token
+    largest_logit: float  # in absolute value, to judge the difference by
+    equal: bool  # the same tokens both ways
+
+
+def compare_cache(
+    model: Model, prompt: str | Sequence[int], n: int, *, cancelled: Callable[[], bool] = lambda: False
+) -> CacheComparison:
+    """Greedy both ways on the same prompt, past any end token. The counts are exact; the seconds are of this machine,
+    after one unmeasured token each way. When cancelled, compares the steps that were made."""
+    tokens = model.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+    check_request(model, tokens, n, 0.0)
+
+    def run(use_cache: bool, steps: int) -> tuple[CacheRun, list[Tensor]]:
+        made, rows, before = [], [], 0
+        for token, logits, seconds, computed in decode(model, tokens, steps, lambda row: int(row.argmax()), use_cache):
+            made.append((token, seconds, computed - before))
+            rows.append(logits)
+            before = computed
+            if cancelled():
+                break
+        return CacheRun(*map(tuple, zip(*made))), rows
+
+    run(True, 1), run(False, 1)
+    cached, cached_rows = run(True, n)
+    plain, plain_rows = run(False, n)
+    same = [a == b for a, b in zip(cached.tokens, plain.tokens)]
+    until = same.index(False) + 1 if False in same else len(same)  # later logits follow different texts
+    return CacheComparison(
+        prompt=tuple(tokens),
+        prompt_pieces=tuple(map(model.tokenizer.piece, tokens)),
+        pieces=tuple(map(model.tokenizer.piece, cached.tokens)),
+        with_cache=cached,
+        without_cache=plain,
+        largest_logit_difference=max(float((a - b).abs().max()) for a, b in zip(cached_rows[:until], plain_rows)),
+        largest_logit=max(float(row.abs().max()) for row in plain_rows[:until]),
+        equal=all(same),
+    )

@@ -1,0 +1,265 @@
+"""The decoder-only transformer, as functions over its weights: Llama, Qwen2 and Qwen3 differ only in which of the
+optional parts (biases, query/key norms) are there.
+
+Letters in the shape comments: B sequences, T new tokens of each, S positions visible so far, H query heads,
+K key/value heads, D head_dim, M hidden width, F feed-forward width, V vocabulary.
+"""
+
+from dataclasses import dataclass, fields
+from math import pi
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Rope:
+    """Rotary position: base frequency, and how a long-context model stretches it (`kind`: default, linear, llama3)."""
+
+    theta: float
+    kind: str = "default"
+    factor: float = 1.0
+    low_frequency_factor: float = 1.0
+    high_frequency_factor: float = 4.0
+    original_context: int = 8192
+
+
+@dataclass(frozen=True)
+class Config:
+    """A model's shape. Widths in elements, `context` in tokens; `head_dim` is stated, never hidden / heads."""
+
+    architecture: str
+    vocabulary: int
+    hidden: int
+    intermediate: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    context: int
+    norm_eps: float
+    rope: Rope
+    tied: bool = False
+    qkv_bias: bool = False
+    out_bias: bool = False
+    mlp_bias: bool = False
+    qk_norm: bool = False
+    stop_tokens: tuple[int, ...] = ()
+
+    def __post_init__(self):
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.type is int and (type(value) is not int or value < 1):
+                raise ValueError(f"{field.name} = {value!r} is not a positive whole number")
+        if self.heads % self.kv_heads:
+            raise ValueError(f"{self.heads} query heads cannot share {self.kv_heads} key/value heads evenly")
+        if self.head_dim % 2:
+            raise ValueError(f"head_dim = {self.head_dim} is odd; rotary position turns pairs")
+
+
+@dataclass(frozen=True)
+class Linear:
+    """y = x Wᵀ + b. Callable, so a quantized matrix can stand in its place."""
+
+    weight: Tensor  # (out, in)
+    bias: Tensor | None = None  # (out)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight, self.bias)
+
+
+@dataclass(frozen=True)
+class Layer:
+    attention_norm: Tensor  # (M)
+    qkv: Linear  # ((H + 2K)·D, M): queries, keys and values in one product
+    qk_norm: Tensor | None  # (H + K, D): Qwen3's q_norm for each query head, then k_norm for each key head
+    out: Linear  # (M, H·D)
+    mlp_norm: Tensor  # (M)
+    gate_up: Linear  # (2F, M)
+    down: Linear  # (M, F)
+
+
+@dataclass(frozen=True)
+class Weights:
+    config: Config
+    embedding: Tensor  # (V, M)
+    layers: tuple[Layer, ...]
+    norm: Tensor  # (M)
+    head: Linear  # (V, M); holds the embedding's own tensor when tied
+    inverse_frequencies: Tensor  # (D/2) float32
+
+    @property
+    def device(self) -> torch.device:
+        return self.embedding.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.embedding.dtype
+
+    def matrices(self) -> list[Linear]:
+        """Every matrix that a token is multiplied with, lm_head included; the embedding row is looked up instead."""
+        return [m for layer in self.layers for m in (layer.qkv, layer.out, layer.gate_up, layer.down)] + [self.head]
+
+    def parameters(self) -> int:
+        """Numbers stored; a tied lm_head counts once."""
+        vectors = [v for layer in self.layers for v in (layer.attention_norm, layer.mlp_norm)] + [self.norm]
+        norms = 2 * self.config.head_dim * self.config.layers * self.config.qk_norm  # q_norm and k_norm, one head wide
+        biases = sum(m.bias.numel() for m in self.matrices() if m.bias is not None)
+        products = sum(m.weight.numel() for m in self.matrices())
+        return products + biases + sum(v.numel() for v in vectors) + norms + (not self.config.tied) * self.embedding.numel()
+
+    def bytes_per_decoded_token(self) -> int:
+        """Bytes of weights read for one token: every matrix that is multiplied."""
+        return sum(m.weight.numel() * m.weight.element_size() for m in self.matrices())
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the T new tokens of each of the B sequences stand."""
+
+    positions: Tensor  # (B, T) on the model's device
+    start: int | None  # every row stands at start, start + 1, …; None when the rows differ
+    reach: int  # S: positions 0 … reach − 1 take part in attention
+    mask: Tensor | None  # (B, 1, T, S), True = may look; None = sees all, or plain causal
+    causal: bool
+
+
+def place(positions: Tensor, device: torch.device) -> Place:
+    """Reads the positions once per forward. They come on the CPU: asking a GPU for their maximum would wait for it."""
+    tokens = positions.shape[1]
+    first, reach = int(positions.min()), int(positions.max()) + 1
+    together = bool((positions == torch.arange(first, first + tokens)).all())
+    mask = None
+    if not together or (tokens > 1 and first > 0):
+        mask = (torch.arange(reach) <= positions[:, None, :, None]).to(device)  # (B, 1, T, S)
+    return Place(positions.to(device), first if together else None, reach, mask, together and first == 0 and tokens > 1)
+
+
+class Cache(Protocol):
+    """What attention needs from a KV store; contiguous here, paged beside it."""
+
+    def store(self, layer: int, keys: Tensor, values: Tensor, place: Place) -> tuple[Tensor, Tensor]:
+        """Writes keys and values (B, T, K, D) at `place`; returns all up to its reach, (B, K, S, D), slot s = position s."""
+
+
+class KVCache:
+    """Contiguous cache: every sequence owns `capacity` slots, written or not.
+
+    A right-padded prompt may be stored: padding lands beyond the sequence's end, where no query looks before the
+    real token of that position has overwritten it.
+    """
+
+    def __init__(self, weights: Weights, batch: int, capacity: int):
+        c = weights.config
+        shape = (c.layers, 2, batch, c.kv_heads, capacity, c.head_dim)
+        self.data = torch.zeros(shape, dtype=weights.dtype, device=weights.device)
+        self.rows = torch.arange(batch, device=weights.device)[:, None]  # (B, 1)
+
+    @property
+    def bytes(self) -> int:
+        return self.data.numel() * self.data.element_size()
+
+    def store(self, layer: int, keys: Tensor, values: Tensor, place: Place) -> tuple[Tensor, Tensor]:
+        held_keys, held_values = self.data[layer].unbind(0)  # each (B, K, capacity, D)
+        if place.start is None:
+            held_keys[self.rows, :, place.positions] = keys
+            held_values[self.rows, :, place.positions] = values
+        else:
+            held_keys[:, :, place.start : place.reach] = keys.transpose(1, 2)
+            held_values[:, :, place.start : place.reach] = values.transpose(1, 2)
+        return held_keys[:, :, : place.reach], held_values[:, :, : place.reach]
+
+
+@torch.inference_mode()
+def forward(
+    weights: Weights, tokens: Tensor, cache: Cache | None, positions: Tensor, *, last_only: bool = False
+) -> Tensor:
+    """Logits (B, T, V) in float32, or (B, 1, V) of the last token with `last_only`.
+
+    tokens (B, T) ids; positions (B, T) on the CPU, position of each token in its own sequence. With a cache, keys and
+    values of earlier positions come from it; without one, tokens are whole sequences and everything is computed.
+    """
+    x = hidden_states(weights, tokens, cache, positions)
+    return logits(weights, x[:, -1:] if last_only else x)
+
+
+@torch.inference_mode()
+def hidden_states(weights: Weights, tokens: Tensor, cache: Cache | None, positions: Tensor) -> Tensor:
+    """The last layer's output after the final norm, (B, T, M)."""
+    eps = weights.config.norm_eps
+    here = place(positions, weights.device)
+    if cache is None and here.start != 0:
+        raise ValueError("without a cache the tokens must be whole sequences, at positions 0, 1, 2, …")
+    turn = rotation(here.positions, weights.inverse_frequencies)
+    x = F.embedding(tokens.to(weights.device), weights.embedding)  # (B, T, M)
+    for number, layer in enumerate(weights.layers):
+        x = x + attention(weights.config, layer, number, rms_norm(x, layer.attention_norm, eps), turn, cache, here)
+        x = x + feed_forward(layer, rms_norm(x, layer.mlp_norm, eps))
+    return rms_norm(x, weights.norm, eps)
+
+
+@torch.inference_mode()
+def logits(weights: Weights, hidden: Tensor) -> Tensor:
+    """(…, M) → (…, V) in float32, whatever the weights' dtype."""
+    return weights.head(hidden).float()
+
+
+def attention(
+    config: Config, layer: Layer, number: int, x: Tensor, turn: tuple[Tensor, Tensor], cache: Cache | None, here: Place
+) -> Tensor:
+    """Grouped-query attention over everything visible, (B, T, M) → (B, T, M)."""
+    B, T, _ = x.shape
+    H, K, D = config.heads, config.kv_heads, config.head_dim
+    qkv = layer.qkv(x).view(B, T, H + 2 * K, D)
+    qk, v = qkv.split([H + K, K], dim=2)
+    if layer.qk_norm is not None:
+        qk = F.rms_norm(qk, (D,), eps=config.norm_eps) * layer.qk_norm
+    q, k = rotate(qk, turn).split([H, K], dim=2)  # (B, T, H, D), (B, T, K, D)
+    keys, values = cache.store(number, k, v, here) if cache else (k.transpose(1, 2), v.transpose(1, 2))  # (B, K, S, D)
+    y = F.scaled_dot_product_attention(
+        q.transpose(1, 2), keys, values, attn_mask=here.mask, is_causal=here.causal, enable_gqa=H != K
+    )  # (B, H, T, D)
+    return layer.out(y.transpose(1, 2).reshape(B, T, H * D))
+
+
+def feed_forward(layer: Layer, x: Tensor) -> Tensor:
+    """SwiGLU: down(silu(gate x) · up x)."""
+    gate, up = layer.gate_up(x).chunk(2, dim=-1)  # (B, T, F) each
+    return layer.down(F.silu(gate) * up)
+
+
+def rms_norm(x: Tensor, scale: Tensor, eps: float) -> Tensor:
+    """x / sqrt(mean(x²) + eps) · scale, over the last dimension."""
+    return F.rms_norm(x, (x.shape[-1],), scale, eps)
+
+
+def rotation(positions: Tensor, inverse_frequencies: Tensor) -> tuple[Tensor, Tensor]:
+    """cos and sin of position × frequency, (B, T, 1, D/2) float32: one angle for each pair, the same for all heads."""
+    angles = positions[..., None, None] * inverse_frequencies
+    return angles.cos(), angles.sin()
+
+
+def rotate(x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
+    """Turns the pairs (i, i + D/2) of each head by their angle; in float32, given back in x's dtype. (B, T, heads, D)"""
+    cos, sin = turn
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1).to(x.dtype)
+
+
+def inverse_frequencies(rope: Rope, head_dim: int) -> Tensor:
+    """Radians per position for each of the head_dim/2 pairs, float32.
+
+    llama3 (Llama 3.1's `rope_scaling`): wavelengths longer than the original context allows are stretched by `factor`,
+    short ones are left, and those between are blended linearly in original_context / wavelength.
+    """
+    frequencies = 1.0 / rope.theta ** (torch.arange(0, head_dim, 2).float() / head_dim)
+    if rope.kind == "linear":
+        return frequencies / rope.factor
+    if rope.kind == "llama3":
+        turns = rope.original_context * frequencies / (2 * pi)  # full turns within the original context
+        low, high = rope.low_frequency_factor, rope.high_frequency_factor
+        keep = ((turns - low) / (high - low)).clamp(0, 1)
+        return frequencies * (keep + (1 - keep) / rope.factor)
+    return frequencies

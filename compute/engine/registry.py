@@ -1,0 +1,162 @@
+"""Which models there are, and which one is meant when none is named.
+
+Three sources: our own checkpoints in data/checkpoints, the optional SmolLM2 in models/, and the operator's models.toml:
+
+    [qwen3-8b]
+    path = "/srv/models/Qwen3-8B"   # a directory or a .gguf file; relative paths start at the file's own folder
+    name = "Qwen3 8B"               # optional, as are all lines below
+    dtype = "bfloat16"              # auto, float32, bfloat16, float16
+    device = "cuda"                 # auto, cuda, cuda:1, mps, cpu
+    default = true
+"""
+
+import math
+import os
+import threading
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from compute.engine import directory, gguf_file, smollm2
+from compute.engine.errors import ModelError, ModelMissing, SettingWrong
+from compute.engine.loader import Model, load
+from compute.errors import UnknownName
+
+ROOT = Path(__file__).parents[2]
+CHECKPOINTS = {"mini-256": "Mini 256", "mini-128": "Mini 128", "mini-64": "Mini 64"}
+SETTINGS_VARIABLE = "INFERENCE_LAB_MODELS"
+ENTRY_KEYS = {"path": str, "name": str, "dtype": str, "device": str, "default": bool}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model that may be asked for; its files need not be there yet. Our own run in float32: lessons claim equality."""
+
+    id: str
+    name: str
+    path: Path
+    source: Literal["checkpoint", "optional", "operator"]
+    dtype: str = "float32"
+    device: str = "auto"
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One line of the list of models. `trouble`: why it cannot be loaded, in English and Chinese; None when it can."""
+
+    id: str
+    name: str
+    source: str
+    is_default: bool
+    loaded: bool
+    parameters: int | None
+    bytes: int | None  # of the weight files
+    trouble: dict[str, str] | None
+
+
+@dataclass
+class Registry:
+    """The models of one process. Loading is lazy, once for each id, and safe from several threads."""
+
+    entries: dict[str, Entry]
+    default: str
+    _loaded: dict[str, Model] = field(default_factory=dict, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def get(self, id: str | None = None) -> Model:
+        """The model, loaded now if it was not. Raises UnknownName, or the ModelError of its files."""
+        id = id or self.default
+        if id not in self.entries:
+            raise UnknownName("model", "模型", id, sorted(self.entries))
+        with self._lock:
+            if id not in self._loaded:
+                entry = self.entries[id]
+                require(entry)
+                self._loaded[id] = load(entry.path, device=entry.device, dtype=entry.dtype, name=entry.id)
+            return self._loaded[id]
+
+    def listing(self) -> list[Listed]:
+        """Every entry, from the files' headers alone."""
+        return [self._line(entry) for entry in self.entries.values()]
+
+    def _line(self, entry: Entry) -> Listed:
+        parameters = size = trouble = None
+        try:
+            require(entry)
+            parameters, size = weigh(entry.path)
+        except ModelError as error:
+            trouble = {lang: error.message(lang) for lang in ("en", "zh")}
+        is_default, loaded = entry.id == self.default, entry.id in self._loaded
+        return Listed(entry.id, entry.name, entry.source, is_default, loaded, parameters, size, trouble)
+
+
+def discover(root: Path = ROOT, settings: Path | None = None) -> Registry:
+    """What there is. `settings`: the models.toml; else the one INFERENCE_LAB_MODELS names, else root/models.toml if there."""
+    entries = [Entry(id, name, root / "data/checkpoints" / id, "checkpoint") for id, name in CHECKPOINTS.items()]
+    entries.append(Entry(smollm2.ID, smollm2.NAME, smollm2.gguf_path(root), "optional"))
+    named = settings or os.environ.get(SETTINGS_VARIABLE)
+    file = Path(named) if named else root / "models.toml"
+    chosen = []
+    if named or file.exists():
+        table = read_settings(file)
+        entries += [entry_from(file, id, values) for id, values in table.items()]
+        chosen = [id for id, values in table.items() if values.get("default", False)]
+    if len(chosen) > 1:
+        raise wrong(file, f"{' and '.join(chosen)} are both default", f"{'、'.join(chosen)} 都写了 default", "keep one", "只留一个")
+    return Registry({entry.id: entry for entry in entries}, chosen[0] if chosen else "mini-256")
+
+
+def read_settings(file: Path) -> dict[str, dict[str, Any]]:
+    if not file.is_file():
+        raise ModelMissing(
+            file,
+            "the list of models is not there",
+            "模型清单文件不存在",
+            f"write it, or unset {SETTINGS_VARIABLE}",
+            f"请写好该文件，或取消 {SETTINGS_VARIABLE}",
+        )
+    try:
+        return tomllib.loads(file.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise wrong(file, f"not TOML ({error})", f"不是 TOML（{error}）", "correct that line", "请改正这一行") from None
+
+
+def entry_from(file: Path, id: str, values: Any) -> Entry:
+    """One table of models.toml, checked. Raises SettingWrong with the key and the value."""
+    if not isinstance(values, dict) or "path" not in values:
+        raise wrong(file, f"[{id}] has no path", f"[{id}] 没有 path", 'add path = "…"', '请加上 path = "…"')
+    for key, value in values.items():
+        if not isinstance(value, ENTRY_KEYS.get(key, ())):
+            known = ", ".join(f"{k} ({kind.__name__})" for k, kind in ENTRY_KEYS.items())
+            text = f"[{id}] {key} = {value!r}"
+            raise wrong(file, f"{text} is not possible", f"{text} 不可用", f"use {known}", f"可用：{known}")
+    path = file.parent / Path(values["path"]).expanduser()
+    return Entry(
+        id, values.get("name", id), path, "operator", values.get("dtype", "auto"), values.get("device", "auto")
+    )
+
+
+def require(entry: Entry) -> None:
+    """Raises ModelMissing with the way out that fits the model's source, when its files are not there."""
+    if entry.path.exists():
+        return
+    out, out_zh = {
+        "checkpoint": (f"train it: python -m compute train {entry.id}", f"请训练：python -m compute train {entry.id}"),
+        "optional": ("fetch it: python3 run.py models", "请下载：python3 run.py models"),
+        "operator": ("correct path in models.toml", "请改正 models.toml 里的 path"),
+    }[entry.source]
+    raise ModelMissing(entry.id, f"{entry.path} is not there", f"{entry.path} 不存在", out, out_zh)
+
+
+def weigh(path: Path) -> tuple[int, int]:
+    """(parameters, bytes of the weight files), from headers."""
+    if path.is_dir():
+        files = directory.weight_files(path)
+        shapes = [shape for file in files for shape in directory.tensor_shapes(file).values()]
+        return sum(map(math.prod, shapes)), sum(file.stat().st_size for file in files)
+    return sum(int(t.n_elements) for t in gguf_file.open_gguf(path).tensors), path.stat().st_size
+
+
+def wrong(file: Path, reason: str, reason_zh: str, way_out: str, way_out_zh: str) -> SettingWrong:
+    return SettingWrong(file, reason, reason_zh, way_out, way_out_zh)
