@@ -1,0 +1,85 @@
+"""The controls a widget may ask for. Each names a field of its Params; words come from the widget's text.toml
+("control.<field>", and "option.<field>.<id>" for options whose id is not itself the label)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable
+
+import streamlit as st
+
+from components.text import Words
+
+
+@dataclass(frozen=True)
+class Stops:
+    """A slider over chosen numbers, for quantities that span decades. show(value) → label."""
+
+    field: str
+    stops: tuple[float, ...]
+    show: Callable[[float], str] = lambda v: f"{v:,}"
+
+
+@dataclass(frozen=True)
+class Range:
+    field: str
+    low: float
+    high: float
+    step: float = 1
+    format: str | None = None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of a few ids. names(lang) gives labels that are not in text.toml (models, chips)."""
+
+    field: str
+    options: Callable[[], tuple[str, ...]]
+    name: Callable[[str], str] | None = None
+
+
+@dataclass(frozen=True)
+class Toggle:
+    field: str
+
+
+@dataclass(frozen=True)
+class Text:
+    field: str
+    longest: int
+
+
+Control = Stops | Range | Choice | Toggle | Text
+SEGMENTS = 5  # more options than this become a select box
+
+
+def render(control: Control, key: str, value: Any, words: Words, changed: Callable[[], None]) -> None:
+    """Put the control on the page with `value`; `changed` runs when the learner moves it."""
+    label = words(f"control.{control.field}")
+    common = {"key": key, "on_change": changed, "help": words.get(f"help.{control.field}") or None}
+
+    def seed(v):
+        if st.session_state.get(key) != v:
+            st.session_state[key] = v
+
+    match control:
+        case Stops(field, stops, show):
+            seed(value)
+            st.select_slider(label, options=sorted({*stops, value}), format_func=show, **common)
+        case Range(field, low, high, step, format):
+            seed(type(step)(min(max(value, low), high)))
+            st.slider(label, low, high, step=step, format=format, **common)
+        case Choice(field, options, name):
+            ids = list(options())
+            seed(value)
+            labelled = name or (lambda id: words(f"option.{field}.{id}"))
+            if len(ids) <= SEGMENTS:
+                st.segmented_control(label, ids, format_func=labelled, required=True, **common)
+            else:
+                st.selectbox(label, ids if value in ids else [*ids, value], format_func=labelled, **common)
+        case Toggle():
+            seed(value)
+            st.toggle(label, **common)
+        case Text(field, longest):
+            seed(value)
+            st.text_input(label, max_chars=longest, **common)

@@ -1,0 +1,374 @@
+"""Puts a widget on the page. Keys, URL state, caching, marks, errors, reset, downloads and the text equivalent happen
+here and nowhere else; a widget only computes and draws.
+
+State of one instrument, by its key ("roofline-placer", or "roofline-placer.2" for the second on a page):
+  values    parameters that differ from the lesson's preset, the truth for controls and URL alike
+  written   what we last wrote into the URL; when the URL says otherwise the reader came by link, back or reload
+  current, previous    Params shown now and before the last move (the ghost)
+  guess     None until committed
+  answer    (Params, what the service said) of the last live run
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from dataclasses import fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pydantic
+import streamlit as st
+
+import components
+from components import controls, player
+from components.text import Words, amount, load_words
+from compute.errors import LabError
+from compute.functions import complaint, plain
+from compute.quantity import Quantity
+from compute.service import client
+
+HERE = Path(__file__).parent
+FOLDED = 4
+
+_head = st.components.v2.component(
+    "instrument_head",
+    html='<div class="head"></div>',
+    css=(HERE / "frame_head.css").read_text(encoding="utf-8"),
+    js=(HERE / "frame_head.js").read_text(encoding="utf-8"),
+)
+
+
+def enter(page: str) -> None:
+    """Call once at the top of a page's run: tells a fresh visit (state comes back) from a move on the same page."""
+    st.session_state["entered"] = st.session_state.get("page") != page
+    st.session_state["page"] = page
+    st.html(HERE / "frame.css")
+
+
+def show(id: str, *, lang: str, instance: int = 1, guess: str = "", **preset: Any) -> None:
+    """Show a widget at the lesson's preset, or at what the URL says."""
+    widget = components.widget(id)
+    key = id if instance == 1 else f"{id}.{instance}"
+    base = _values(widget.Params(**preset))
+    state = _state(key)
+    _follow_url(widget, key, base, state)
+    _instrument(id, key, lang, base, guess)
+
+
+# ---- state and URL
+
+
+def _state(key: str) -> dict[str, Any]:
+    fresh = {"values": {}, "written": {}, "current": None, "previous": None, "guess": None, "answer": None, "complaints": []}
+    return st.session_state.setdefault("instruments", {}).setdefault(key, fresh)
+
+
+def _values(params: Any) -> dict[str, Any]:
+    return {f.name: getattr(params, f.name) for f in fields(params)}
+
+
+def _follow_url(widget, key: str, base: dict[str, Any], state: dict[str, Any]) -> None:
+    said = {name.removeprefix(key + "."): value for name, value in st.query_params.items() if _belongs(name, key, base)}
+    came_back = st.session_state.get("entered", True) and not said
+    if said != state["written"] and not came_back:
+        state["values"], state["complaints"] = {}, []
+        state["guess"] = said.pop("guess", None)
+        for field, text in said.items():
+            try:
+                if field not in base:
+                    raise complaint_of_unknown(field, base)
+                good = widget.Params(**{**base, **state["values"], field: text})
+                state["values"][field] = getattr(good, field)
+            except pydantic.ValidationError as e:
+                state["complaints"].append(complaint(e, list(base)))
+            except LabError as e:
+                state["complaints"].append(e)
+    _write_url(key, base, state)
+
+
+def complaint_of_unknown(field: str, base: dict[str, Any]) -> LabError:
+    return LabError("unknown_name", what="parameter", what_zh="参数", value=field, known=", ".join(base))
+
+
+def _belongs(name: str, key: str, base: dict[str, Any]) -> bool:
+    """"roofline-placer.batch" belongs to roofline-placer; "roofline-placer.2.batch" to its second instance."""
+    return name.startswith(key + ".") and not name.removeprefix(key + ".").split(".")[0].isdigit()
+
+
+def _write_url(key: str, base: dict[str, Any], state: dict[str, Any]) -> None:
+    want = {field: _url_text(value) for field, value in state["values"].items() if value != base[field]}
+    if state["guess"] is not None:
+        want["guess"] = str(state["guess"])
+    for field in [n.removeprefix(key + ".") for n in st.query_params if _belongs(n, key, base)]:
+        if field not in want:
+            del st.query_params[f"{key}.{field}"]
+    for field, text in want.items():
+        if st.query_params.get(f"{key}.{field}") != text:
+            st.query_params[f"{key}.{field}"] = text
+    state["written"] = want
+
+
+def _url_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "1" if value else "0"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+# ---- the instrument
+
+
+@lru_cache(maxsize=1024)
+def _result(id: str, params: Any) -> Any:
+    return components.widget(id).run(params)
+
+
+def _outcome(widget, params: Any, state: dict[str, Any]) -> Any:
+    """The result, from the live answer when it belongs to these parameters."""
+    if state["answer"] and state["answer"][0] == params:
+        return widget.run(params, state["answer"][1])
+    return _result(widget.id, params)
+
+
+@st.fragment
+def _instrument(id: str, key: str, lang: str, base: dict[str, Any], guess: str) -> None:
+    widget, state = components.widget(id), _state(key)
+    words, ours = widget.words(lang), load_words(HERE / "text.toml", lang)
+    params = _params(widget, base, state)
+    with st.container(key=f"instrument-{key}"):
+        try:
+            result = _outcome(widget, params, state)
+        except LabError as refusal:
+            _put_head(widget, key, words, ours, "refused", (), base)
+            _complain(state, lang)
+            st.html(f'<div class="lab-refused" role="alert"><b>{_e(ours("mark.refused"))}</b> {_e(refusal.message(lang))}</div>')
+            _put_controls(widget, key, words, ours, base, state)
+            return
+        theme = getattr(st.context.theme, "type", None) or "light"
+        before = _before(widget, params, state)
+        view = widget.draw(result, components.Scene(words, lang, theme, before, state["guess"]))
+        _put_head(widget, key, words, ours, getattr(result, "mark", "computed"), view.rows, base)
+        _complain(state, lang)
+        if guess and state["guess"] is None:
+            _ask(widget, key, guess, words, ours, base, state)
+            return
+        if guess and state["guess"] != "skip":
+            _tell(widget, guess, result, words, ours, lang, state)
+        _put_picture(widget, key, view, base, state, lang)
+        _put_controls(widget, key, words, ours, base, state)
+        if widget.live:
+            _put_live(widget, key, params, words, ours, lang, state)
+        st.html(_under(view, ours, lang))
+        if view.derivation:
+            with st.expander(ours("derivation")):
+                st.markdown(view.derivation)
+
+
+def _params(widget, base: dict[str, Any], state: dict[str, Any]) -> Any:
+    try:
+        params = widget.Params(**{**base, **state["values"]})
+    except pydantic.ValidationError as e:  # each value was possible, together they are not
+        state["complaints"].append(complaint(e, list(base)))
+        state["values"] = {}
+        params = widget.Params(**base)
+    if params != state["current"]:
+        state["previous"], state["current"] = state["current"], params
+    return params
+
+
+def _before(widget, params: Any, state: dict[str, Any]) -> Any:
+    if state["previous"] is None or state["previous"] == params:
+        return None
+    try:
+        return _result(widget.id, state["previous"])
+    except LabError:
+        return None
+
+
+def _complain(state: dict[str, Any], lang: str) -> None:
+    for error in state["complaints"]:
+        st.html(f'<p class="lab-complaint" role="alert">{_e(error.message(lang))}</p>')
+
+
+def _put_head(widget, key, words: Words, ours: Words, mark: str, rows, base) -> None:
+    def reset():
+        state = _state(key)
+        state.update(values={}, guess=None, previous=None, current=None, complaints=[])
+        _write_url(key, base, state)
+
+    labels = {name: ours(f"head.{name}") for name in ("reset", "link", "copied", "csv", "json", "picture", "help", "data")}
+    _head(
+        key=f"{key}/head",
+        data={
+            "name": words("title"), "mark": mark, "markText": ours(f"mark.{mark}"), "labels": labels, "help": words("help"),
+            "rows": plain(rows), "file": key, "id": f"instrument-{key}",
+        },
+        on_reset_change=reset,
+    )  # fmt: skip
+
+
+def _put_picture(widget, key: str, view, base, state, lang: str) -> None:
+    match view.picture:
+        case components.Vega(spec, clicks):
+            spec = {**spec, "description": view.sentence}
+
+            def picked():
+                for selection, field in clicks.items():
+                    points = st.session_state[f"{key}/picture"].selection.get(selection) or []
+                    if points and field in points[0]:
+                        state["values"][field] = points[0][field]
+                        state["complaints"] = []
+                        _write_url(key, base, state)
+
+            selecting = {"on_select": picked, "selection_mode": list(clicks)} if clicks else {}
+            st.vega_lite_chart(spec=spec, key=f"{key}/picture", theme=None, width="stretch", **selecting)
+        case components.Stage():
+            player.show(widget, f"{key}/picture", view.picture, view.sentence, lang)
+
+
+def _put_controls(widget, key: str, words: Words, ours: Words, base, state) -> None:
+    def one(control):
+        field = control.field
+
+        def changed():
+            state["values"][field] = st.session_state[f"{key}.{field}"]
+            state["complaints"] = []
+            _write_url(key, base, state)
+
+        controls.render(control, f"{key}.{field}", {**base, **state["values"]}[field], words, changed)
+
+    first, folded = widget.controls[: widget.shown], widget.controls[widget.shown :]
+    with st.container(key=f"controls-{key}"):
+        for column, control in zip(st.columns(len(first)) if first else (), first):
+            with column:
+                one(control)
+        if folded:
+            with st.expander(ours("more")):
+                for row in range(0, len(folded), FOLDED):
+                    for column, control in zip(st.columns(FOLDED), folded[row : row + FOLDED]):
+                        with column:
+                            one(control)
+
+
+# ---- predict first
+
+
+def _ask(widget, key, name, words: Words, ours: Words, base, state) -> None:
+    guess = widget.guesses[name]
+    with st.container(key=f"guess-{key}"):
+        st.html(f'<p class="lab-guess"><span>{_e(ours("guess.first"))}</span> {_e(words(f"guess.{name}.question"))}</p>')
+        slot = f"{key}/guess"
+        if guess.choices:
+            st.segmented_control(
+                words(f"guess.{name}.question"), guess.choices, key=slot, label_visibility="collapsed",
+                format_func=lambda id: words(f"guess.{name}.choice.{id}"),
+            )  # fmt: skip
+        else:
+            low, high = guess.bounds
+            st.number_input(f"{low:g} – {high:g} {guess.unit}", low, high, value=None, key=slot)
+
+        def commit():
+            if st.session_state.get(slot) is not None:
+                state["guess"] = str(st.session_state[slot])
+                _write_url(key, base, state)
+
+        def skip():
+            state["guess"] = "skip"
+            _write_url(key, base, state)
+
+        with st.container(horizontal=True):
+            st.button(ours("guess.commit"), key=f"{key}/commit", on_click=commit, type="primary")
+            st.button(ours("guess.skip"), key=f"{key}/skip", on_click=skip, type="tertiary")
+
+
+def _tell(widget, name, result, words: Words, ours: Words, lang: str, state) -> None:
+    guess = widget.guesses[name]
+    truth = guess.truth(result)
+    told = words(f"guess.{name}.choice.{state['guess']}") if state["guess"] in guess.choices else f"{state['guess']} {guess.unit}"
+    right = guess.right(result) == state["guess"] if guess.right else None
+    mark = "" if right is None else f'<b class="{"right" if right else "wrong"}">{_e(ours("guess.right" if right else "guess.wrong"))}</b>'
+    line = ours("guess.told", guess=told, truth=amount(truth.value, truth.unit, lang))
+    after = words.get(f"guess.{name}.after")
+    st.html(f'<p class="lab-told" role="status">{mark} {_e(line)} {_e(after)}</p>')
+
+
+# ---- live
+
+
+def _put_live(widget, key, params, words: Words, ours: Words, lang: str, state) -> None:
+    status = client.status()
+    with st.container(key=f"live-{key}", horizontal=True):
+        asked = st.button(words.get("live.button", ours("live.button")), key=f"{key}/run", disabled=not status.up, type="primary")
+        place = st.empty()
+    if not status.up:
+        place.html(f'<span class="lab-quiet">{_e(ours("live.away"))}</span>')
+        return
+    if not asked:
+        return
+    try:
+        for event in client.run(widget.live.function, widget.live.arguments(params)):
+            if isinstance(event, client.Progress):
+                place.progress(min(1.0, event.fraction), text=f"{event.note} · {ours('live.cancel')}")
+            else:
+                state["answer"] = (params, event.value)
+        st.rerun(scope="fragment")
+    except LabError as error:
+        place.html(f'<span class="lab-complaint" role="alert">{_e(error.message(lang))}</span>')
+
+
+# ---- under the picture
+
+
+def _under(view, ours: Words, lang: str) -> str:
+    figures = "".join(
+        f'<div class="lab-figure"><dt>{_e(r.label)}</dt><dd><b>{_e(r.value)}</b> <span>{_e(r.unit)}</span>'
+        + (f'<i class="lab-change">{_e(r.change)}</i>' if r.change else "")
+        + (f"<small>{_e(r.note)}</small>" if r.note else "")
+        + "</dd></div>"
+        for r in view.readouts
+    )
+    simplified = f'<p class="lab-simplified">{_e(view.simplified)}</p>' if view.simplified else ""
+    return (
+        f'<dl class="lab-figures">{figures}</dl><p class="lab-says" role="status" aria-live="polite">{_e(view.sentence)}</p>'
+        f"{simplified}{papers(view.papers, ours, lang)}"
+    )
+
+
+def papers(quantities: tuple[Quantity, ...], ours: Words, lang: str) -> str:
+    """The source line: kinds at a glance, formula, inputs, source and conditions one click away."""
+    if not quantities:
+        return ""
+    kinds = " · ".join(dict.fromkeys(ours(f"kind.{q.kind}") for q in quantities))
+    rows = "".join(f"<tr>{paper_cells(q, ours, lang)}</tr>" for q in quantities)
+    first = next((q.formula for q in quantities if q.formula), "")
+    heads = "".join(f"<th>{_e(ours(f'paper.{c}'))}</th>" for c in ("what", "value", "kind", "how", "with"))
+    return (
+        f'<details class="lab-papers"><summary><span class="lab-kind">{_e(kinds)}</span> <code>{_e(first)}</code></summary>'
+        f'<div class="lab-scroll"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div></details>'
+    )
+
+
+def paper_cells(q: Quantity, ours: Words, lang: str) -> str:
+    how = _e(q.formula)
+    if q.source:
+        title = _e(q.source.title)
+        link = f'<a href="{_e(q.source.url)}" target="_blank" rel="noopener noreferrer">{title}</a>' if q.source.url.startswith("http") else title
+        how += f"{'<br>' if how else ''}{link} {_e(q.source.where)} {_e(q.source.read_on)}"
+    given = {**q.inputs, **q.conditions}
+    with_ = "; ".join(f"{k} = {_plain_value(v, lang)}" for k, v in given.items())
+    value = amount(q.value, q.unit, lang, 4) if isinstance(q.value, (int, float)) else str(q.value)
+    says = q.says.get(lang, "")
+    return f"<td>{_e(says)}</td><td>{_e(value)}</td><td>{_e(ours(f'kind.{q.kind}'))}</td><td>{how}</td><td>{_e(with_)}</td>"
+
+
+def _plain_value(value: Any, lang: str) -> str:
+    if isinstance(value, dict):
+        return str(value.get(lang, json.dumps(value, ensure_ascii=False)))
+    return f"{value:,.6g}" if isinstance(value, float) else str(value)
+
+
+def _e(text: Any) -> str:
+    return html.escape(str(text))
