@@ -1,0 +1,300 @@
+"""The functions over HTTP: `POST /run/{function}` with the parameters as JSON, answered by a stream of events."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import json
+import logging
+import math
+import os
+import threading
+import time
+from collections import OrderedDict
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from typing import Any
+from urllib.parse import urlsplit
+
+from fastapi import FastAPI, Request
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.concurrency import run_in_threadpool
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from compute import functions
+from compute.errors import (
+    BadInput, Busy, Cancelled, LabError, Refused, TimedOut, Unavailable, UnknownName,
+)
+from compute.service import docs
+from compute.service.jobs import Job, JobQueue, Limits, unforeseen
+from compute.service.machine import Machine
+from compute.service.schema import EVENT_TYPE, VERSION, Event, Progress, Status, encode
+
+log = logging.getLogger(__name__)
+
+BEAT_SECONDS = 0.5  # the longest silence inside a stream
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+JSON_TYPE = "application/json"
+
+
+class Service:
+    """What the routes share."""
+
+    def __init__(self, machine: Machine, limits: Limits):
+        self.machine, self.limits = machine, limits
+        self.queue = JobQueue(limits, machine.conditions)
+        self.rates = Rates(limits.per_minute)
+        self.started_at = time.monotonic()
+        self.stopping = False
+
+    def status(self, address: str) -> Status:
+        running, waiting = self.queue.counts()
+        words = shutting_down().values if self.stopping else {}
+        return Status(
+            up=not self.stopping, address=address, version=VERSION, pid=os.getpid(), running=running, waiting=waiting,
+            uptime_seconds=time.monotonic() - self.started_at, **words, **self.machine.facts(),
+        )  # fmt: skip
+
+    def stop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """No new work; what runs has `drain_seconds` left, then its callers are told."""
+        self.stopping = True
+        loop.call_later(self.limits.drain_seconds, self.queue.cancel_all, shutting_down())
+
+
+def shutting_down() -> Unavailable:
+    return Unavailable("unavailable", reason="it is shutting down", reason_zh="正在关闭")
+
+
+class Rates:
+    """A bucket of `per_minute` calls for each client that fills at the same rate; the clients seen last are kept."""
+
+    def __init__(self, per_minute: int, kept: int = 10_000):
+        self.per_minute, self.kept = per_minute, kept
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # client → (calls left, seen at)
+
+    def take(self, client: str, now: float) -> None:
+        """Raises Busy when the bucket is empty. now: seconds of a clock that never goes back."""
+        left, seen = self._buckets.pop(client, (float(self.per_minute), now))
+        left = min(self.per_minute, left + (now - seen) * self.per_minute / 60)
+        self._buckets[client] = (max(left - 1, 0.0) if left >= 1 else left, now)
+        while len(self._buckets) > self.kept:
+            self._buckets.popitem(last=False)
+        if left < 1:
+            values = {"limit": self.per_minute, "retry_after": (1 - left) * 60 / self.per_minute}
+            raise LabError.from_json({"code": "rate_limited", "values": values})
+
+
+def create_app(
+    machine: Machine | None = None, limits: Limits = Limits(), allow_hosts: list[str] | None = None, preload: bool = True
+) -> FastAPI:
+    """allow_hosts: names besides loopback under which browsers and clients may address the service; "*" for any.
+    preload: load torch in the background at start instead of at the first call that needs it."""
+    service = Service(machine or Machine(), limits)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI):
+        if preload:
+            threading.Thread(target=_prepare, args=(service.machine,), name="prepare", daemon=True).start()
+        yield
+        service.queue.cancel_all(shutting_down())
+
+    app = FastAPI(title="Inference lab: compute service", version=VERSION, lifespan=lifespan,
+                  openapi_url=None, docs_url=None, redoc_url=None)  # fmt: skip
+    app.state.service = service
+    app.add_middleware(SameHost, hosts={*LOOPBACK, *(host.lower() for host in allow_hosts or ())})
+    app.add_exception_handler(LabError, lambda request, error: answer(error))
+    app.add_exception_handler(Exception, lambda request, error: answer(unforeseen(f"answering {request.url.path}", error)))
+
+    @app.get("/healthz", response_class=JSONResponse)
+    async def healthz(request: Request):
+        return JSONResponse(asdict(service.status(str(request.base_url).rstrip("/"))))
+
+    @app.get("/functions", response_class=JSONResponse)
+    async def list_functions():
+        return JSONResponse(await run_in_threadpool(docs.describe))
+
+    @app.post("/run/{function}")
+    async def run(function: str, request: Request):
+        if service.stopping:
+            raise shutting_down()
+        if client := client_of(request):
+            service.rates.take(client, time.monotonic())
+        if function not in functions.TABLE:
+            close = difflib.get_close_matches(function, functions.TABLE, 5, 0.3)
+            raise UnknownName("function", "函数", function[:80], close or sorted(functions.TABLE))
+        params = await read_params(request, limits.body_bytes)
+        await run_in_threadpool(functions.check, function, params)  # may import torch: not on the event loop
+        return EventStream(service.queue, function, params)
+
+    @app.delete("/run/{id}", status_code=204)
+    async def cancel(id: str):
+        job = service.queue.find(id)
+        if job is None:
+            raise UnknownName("run", "运行", id[:80], ["—"])
+        service.queue.cancel(job)
+        return Response(status_code=204)
+
+    @app.get("/openapi.json", response_class=JSONResponse)
+    async def openapi():
+        return JSONResponse(await run_in_threadpool(docs.openapi))
+
+    @app.get("/docs", response_class=HTMLResponse)
+    async def page():
+        html = await run_in_threadpool(docs.page)
+        return HTMLResponse(html, headers={"Content-Security-Policy": docs.POLICY})
+
+    @app.get("/")
+    async def root():
+        return RedirectResponse("/docs")
+
+    return app
+
+
+def _prepare(machine: Machine) -> None:
+    """Loads torch while the service already answers, so that the first live call does not wait for it."""
+    try:
+        machine.prepare()
+    except Exception:  # the service goes on without; what needs torch says so itself
+        log.exception("torch could not be loaded")
+
+
+# --- requests ----------------------------------------------------------------------------------------------------
+
+
+def client_of(request: Request) -> str:
+    """Whose calls count together: the peer's address; on this machine, where the web process calls for everybody,
+    the learner that it names (none named: not counted)."""
+    peer = request.client.host if request.client else ""
+    learner = request.headers.get("x-learner", "")[:100]
+    if peer in LOOPBACK:
+        return f"learner {learner}" if learner else ""
+    return peer
+
+
+async def read_params(request: Request, most_bytes: int) -> dict[str, Any]:
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > most_bytes:
+            raise BadInput("parameters", f"{len(body)}+ bytes", f"at most {most_bytes} bytes are read", f"至多 {most_bytes} 字节")
+    try:
+        params = json.loads(body or b"{}", parse_constant=_no_constant)
+    except (ValueError, RecursionError) as wrong:
+        raise BadInput("parameters", body[:80].decode(errors="replace"), "it is not JSON", "不是 JSON") from wrong
+    if not isinstance(params, dict):
+        raise BadInput("parameters", str(params)[:80], "a JSON object is needed", "要一个 JSON 对象")
+    return params
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+class SameHost:
+    """Answers only when addressed by a name of ours, and only to pages of ours: a web page elsewhere must not use a
+    visitor's browser to reach this service (neither directly nor by pointing its own name here)."""
+
+    def __init__(self, app: ASGIApp, hosts: set[str]):
+        self.app, self.hosts = app, hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or "*" in self.hosts:
+            return await self.app(scope, receive, send)
+        headers = dict(scope["headers"])
+        named = {"Host": b"//" + headers.get(b"host", b"")}
+        if b"origin" in headers:
+            named["Origin"] = headers[b"origin"]
+        for field, value in named.items():
+            if self._name(value) not in self.hosts:
+                shown = value.decode("latin-1").removeprefix("//")[:80]
+                error = BadInput(field, shown, "start the service with --allow-host to allow it", "启动服务时用 --allow-host 允许它")
+                return await answer(error, 403)(scope, receive, send)
+        return await self.app(scope, receive, send)
+
+    @staticmethod
+    def _name(value: bytes) -> str:
+        try:
+            return urlsplit(value.decode("latin-1")).hostname or ""
+        except ValueError:
+            return ""
+
+
+# --- answers -----------------------------------------------------------------------------------------------------
+
+STATUS_CODES = {
+    BadInput: 422, UnknownName: 404, Refused: 409, Busy: 503, Unavailable: 503, Cancelled: 499, TimedOut: 504,
+}  # fmt: skip
+
+
+def status_code(error: LabError) -> int:
+    if error.code == "rate_limited":
+        return 429
+    if isinstance(error, UnknownName) and error.values.get("what") == "parameter":
+        return 422
+    return STATUS_CODES.get(type(error), 500)
+
+
+def answer(error: LabError, code: int | None = None) -> Response:
+    headers = {}
+    if "retry_after" in error.values:
+        headers["Retry-After"] = str(math.ceil(error.values["retry_after"]))
+    return Response(encode(error), code or status_code(error), headers, JSON_TYPE)
+
+
+class EventStream(Response):
+    """Runs the job while somebody listens. An error that comes before anything else has the status code of an error;
+    once the stream has started it is the last event. The caller's leaving cancels the job."""
+
+    def __init__(self, queue: JobQueue, function: str, params: dict[str, Any]):
+        self.queue, self.background = queue, None
+        self.news, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def work(report, cancelled):
+            return functions.call(function, params, report=report, cancelled=cancelled)
+
+        def wake():
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(self.news.set)
+
+        seed = params.get("seed")
+        self.job = queue.submit(function, work, wake=wake, seed=seed if type(seed) is int else None)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        telling = asyncio.ensure_future(self.tell(scope, receive, send))
+        leaving = asyncio.ensure_future(left(receive))
+        try:
+            await asyncio.wait({telling, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if telling.done():
+                telling.result()
+        finally:
+            self.queue.cancel(self.job)
+            for task in (telling, leaving):
+                task.cancel()
+
+    async def tell(self, scope: Scope, receive: Receive, send: Send) -> None:
+        first = await self.next()
+        if isinstance(first[0], LabError):
+            return await answer(first[0])(scope, receive, send)
+        headers = [(b"content-type", EVENT_TYPE.encode()), (b"x-run-id", self.job.id.encode()), (b"cache-control", b"no-store")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        events = first
+        while True:
+            over = not isinstance(events[-1], Progress)
+            await send({"type": "http.response.body", "body": b"".join(map(encode, events)), "more_body": not over})
+            if over:
+                return
+            events = await self.next()
+
+    async def next(self) -> list[Event]:
+        """What is new, or after half a second of silence how the job stands."""
+        try:
+            await asyncio.wait_for(self.news.wait(), BEAT_SECONDS)
+        except TimeoutError:
+            self.job.check_time()
+        self.news.clear()
+        return self.job.take() or [self.job.beat(self.queue.ahead(self.job))]
+
+
+async def left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
