@@ -1,0 +1,74 @@
+"""Functions that only the tests serve: each shows one behaviour of the service."""
+
+import time
+
+from compute.errors import BadInput, Refused
+from compute.functions import TABLE, Function
+
+SECRET = "the inside of the machine"
+
+
+def add(a: int, b: int = 1, seed: int = 0) -> dict:
+    """Answers at once. The tuple becomes a list on every way; a third keeps all its digits."""
+    return {"sum": a + b, "pair": (a, b), "third": a / 3, "words": "小王 \u2028 end"}
+
+
+def slow(steps: int, step_seconds: float = 0.05, report=None, cancelled=None) -> dict:
+    """Reports every step; report itself stops it."""
+    for step in range(steps):
+        time.sleep(step_seconds)
+        report((step + 1) / steps, f"step {step + 1}")
+    return {"steps": steps}
+
+
+def quiet(seconds: float, cancelled=None) -> dict:
+    """Says nothing, but asks whether to stop."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and not cancelled():
+        time.sleep(0.02)
+    return {"finished": not cancelled()}
+
+
+def deaf(seconds: float) -> dict:
+    """Neither reports nor asks."""
+    time.sleep(seconds)
+    return {"finished": True}
+
+
+def broken() -> dict:
+    """A mistake in the code."""
+    raise RuntimeError(SECRET)
+
+
+def leaves() -> dict:
+    """Tries to end the process."""
+    raise SystemExit(SECRET)
+
+
+def endless() -> dict:
+    """Returns what JSON cannot carry."""
+    return {"value": float("inf")}
+
+
+def refuses() -> dict:
+    """Does not fit."""
+    gigabytes = dict(needed_gb=99.0, weights_gb=90.0, cache_gb=9.0, memory_gb=80.0, missing_gb=19.0)
+    raise Refused("does_not_fit", model="m", chip="c", **gigabytes)
+
+
+def refuses_late(report=None) -> dict:
+    """Refuses when the stream has begun."""
+    report(0.5, "half")
+    time.sleep(0.1)
+    raise BadInput("a", 1, "it is odd", "它是奇数")
+
+
+TOYS = {
+    f"toy.{f.__name__}": Function(f"toy.{f.__name__}", f"{__name__}:{f.__name__}", "service")
+    for f in (add, slow, quiet, deaf, broken, leaves, endless, refuses, refuses_late)
+}
+
+
+def offer() -> None:
+    """Puts the toys beside the real functions of this process."""
+    TABLE.update(TOYS)
