@@ -22,12 +22,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from compute import functions
-from compute.errors import (
-    BadInput, Busy, Cancelled, LabError, Refused, TimedOut, Unavailable, UnknownName,
-)
+from compute.errors import BadInput, LabError, Unavailable, UnknownName
 from compute.service import docs
 from compute.service.jobs import Job, JobQueue, Limits, unforeseen
-from compute.service.machine import Machine
+from compute.service.machine import MISSING, Machine
 from compute.service.schema import EVENT_TYPE, VERSION, Event, Progress, Status, encode
 
 log = logging.getLogger(__name__)
@@ -155,6 +153,7 @@ def _prepare(machine: Machine) -> None:
     try:
         machine.prepare()
     except Exception:  # the service goes on without; what needs torch says so itself
+        machine.device = MISSING
         log.exception("torch could not be loaded")
 
 
@@ -222,16 +221,16 @@ class SameHost:
 # --- answers -----------------------------------------------------------------------------------------------------
 
 STATUS_CODES = {
-    BadInput: 422, UnknownName: 404, Refused: 409, Busy: 503, Unavailable: 503, Cancelled: 499, TimedOut: 504,
+    "bad_input": 422, "unknown_name": 422, "does_not_fit": 409, "no_model": 409, "busy": 503, "unavailable": 503,
+    "rate_limited": 429, "cancelled": 499, "timed_out": 504, "internal": 500, "broken_data": 500,
 }  # fmt: skip
 
 
 def status_code(error: LabError) -> int:
-    if error.code == "rate_limited":
-        return 429
-    if isinstance(error, UnknownName) and error.values.get("what") == "parameter":
-        return 422
-    return STATUS_CODES.get(type(error), 500)
+    """By the error's code; a name in the path that is unknown is 404, one among the parameters 422."""
+    if error.code == "unknown_name" and error.values["what"] in ("function", "run"):
+        return 404
+    return STATUS_CODES.get(error.code, 500)
 
 
 def answer(error: LabError, code: int | None = None) -> Response:

@@ -83,8 +83,8 @@ def _run_here(function: str, params: dict[str, Any]) -> Result:
     started = time.monotonic()
     try:
         value = plain(functions.call(function, params))
-    except LabError:
-        raise
+    except LabError as error:
+        raise as_sent(error) from None
     except Exception as error:  # the same boundary as in the service: a number to find it by, no traceback on a page
         raise unforeseen(f"running {function}", error) from error
     return Result(value, _machine().conditions(time.monotonic() - started, _seed(params)))
@@ -107,12 +107,17 @@ def _run_embedded(function: str, params: dict[str, Any], timeout: float) -> Iter
             job.check_time()
             for event in job.take() if heard or job.ended else [job.beat(queue.ahead(job))]:
                 if isinstance(event, LabError):
-                    raise event
+                    raise as_sent(event)
                 yield event
                 if isinstance(event, Result):
                     return
     finally:
         queue.cancel(job)
+
+
+def as_sent(error: LabError) -> LabError:
+    """The error as a caller over HTTP gets it: of one of the classes in compute/errors.py, whoever raised it."""
+    return LabError.from_json(error.to_json()).with_traceback(error.__traceback__)
 
 
 def _seed(params: Any) -> int | None:
@@ -184,14 +189,13 @@ def _refusal(response: httpx.Response, base: str) -> LabError:
 
 
 def _away(base: str, reason: str, reason_zh: str) -> Unavailable:
-    with _status_lock:
-        _statuses.pop(base, None)  # look again rather than trust what was seen before
+    _statuses.pop(base, None)  # look again rather than trust what was seen before
     return Unavailable("unavailable", reason=reason, reason_zh=reason_zh)
 
 
 # --- how it is ---------------------------------------------------------------------------------------------------
 
-_status_lock = threading.Lock()
+_looking = threading.Lock()
 _statuses: dict[str, tuple[float, Status]] = {}  # address → (when looked, what was seen)
 
 
@@ -200,12 +204,17 @@ def status() -> Status:
     base = address()
     if base == EMBEDDED:
         return _embedded_status()
-    with _status_lock:  # others wait for the one who looks
-        looked_at, seen = _statuses.get(base, (-STATUS_KEPT_SECONDS, None))
-        if seen is None or time.monotonic() - looked_at > STATUS_KEPT_SECONDS:
-            seen = _look(base)
-            _statuses[base] = (time.monotonic(), seen)
+    looked_at, seen = _statuses.get(base, (0.0, None))
+    if seen and time.monotonic() - looked_at < STATUS_KEPT_SECONDS:
         return seen
+    if not _looking.acquire(blocking=seen is None):
+        return seen  # somebody is looking; a hung service must not make everybody wait for it
+    try:
+        seen = _look(base)
+        _statuses[base] = (time.monotonic(), seen)
+        return seen
+    finally:
+        _looking.release()
 
 
 def _look(base: str) -> Status:

@@ -14,7 +14,7 @@ from typing import Any
 from compute.service.schema import Conditions
 
 CHECKPOINTS = Path(__file__).parents[2] / "data" / "checkpoints"
-LOADING = "loading"  # the device before torch is there
+LOADING, MISSING = "loading", "none"  # the device before torch is there, and when it could not be loaded
 
 
 @cache
@@ -42,7 +42,13 @@ class Machine:
         from compute.engine import device
 
         device.exact_float32()
-        self.device = str(device.choose_device(self.wanted))
+        chosen = device.choose_device(self.wanted)
+        if chosen.type == "cuda":
+            import torch
+
+            self.device = f"{chosen} ({torch.cuda.get_device_name(chosen)})"
+        else:
+            self.device = str(chosen)
 
     @property
     def torch(self) -> str | None:
@@ -52,13 +58,13 @@ class Machine:
 
     @property
     def threads(self) -> int | None:
-        """Threads of one torch operation."""
+        """Threads of one torch operation started from the calling thread: torch keeps this number for each thread."""
         torch = sys.modules.get("torch")
         return torch.get_num_threads() if hasattr(torch, "get_num_threads") else None
 
     def conditions(self, seconds: float, seed: int | None) -> Conditions:
         return Conditions(
-            device="cpu" if self.device == LOADING else self.device,
+            device="cpu" if self.device in (LOADING, MISSING) else self.device,
             machine=self.processor,
             python=platform.python_version(),
             torch=self.torch,
@@ -80,7 +86,6 @@ class Machine:
             device=self.device,
             machine=self.processor,
             torch=self.torch,
-            threads=self.threads,
             models_known=self.models_known(),
             models_loaded=self.models_loaded(),
         )

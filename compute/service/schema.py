@@ -66,10 +66,9 @@ class Status:
     version: str = ""
     pid: int = 0
     uptime_seconds: float = 0.0
-    device: str = ""  # "loading" until torch is there
+    device: str = ""  # "loading" until torch is there, "none" when it could not be loaded
     machine: str = ""
     torch: str | None = None
-    threads: int | None = None
     models_known: tuple[str, ...] = ()
     models_loaded: tuple[str, ...] = ()
     running: int = 0

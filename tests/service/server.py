@@ -1,4 +1,4 @@
-"""The real service with the toys, as a process: python -m tests.service.server PORT '{"limit": value}'"""
+"""The real service with the toys, as a process: python -m tests.service.server PORT '{"limit": value}' [DEVICE]"""
 
 import json
 import sys
@@ -9,4 +9,5 @@ from tests.service import toys
 
 if __name__ == "__main__":
     toys.offer()
-    sys.exit(serve(port=int(sys.argv[1]), limits=Limits(**json.loads(sys.argv[2])), preload=False))
+    port, limits, *device = sys.argv[1:]
+    sys.exit(serve("127.0.0.1", int(port), *device, limits=Limits(**json.loads(limits)), preload=False))

@@ -10,7 +10,7 @@ from contextlib import closing
 import httpx
 import pytest
 
-from compute.errors import BadInput, Busy, Cancelled, Internal, Refused, TimedOut, Unavailable, UnknownName
+from compute.errors import BadInput, Busy, Internal, Refused, TimedOut, Unavailable, UnknownName
 from compute.service import client
 from compute.service.schema import Progress, Result
 from tests.service import toys
@@ -239,6 +239,14 @@ def test_a_busy_port_is_one_sentence_and_status_2(server):
     assert again.stderr.count("\n") == 1 and f":{server.port}" in again.stderr and "--port" in again.stderr
 
 
+@pytest.mark.skipif(sys.platform == "darwin", reason="mps may be there")
+def test_a_device_that_is_not_there_is_one_sentence_and_status_2():
+    """Catches a service that promises a device and computes on another."""
+    command = [sys.executable, "-m", "tests.service.server", "0", "{}", "mps"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert ran.returncode == 2 and ran.stderr.count("\n") == 1 and "mps" in ran.stderr
+
+
 @pytest.mark.parametrize(
     "headers", [{"Host": "evil.example"}, {"Host": ""}, {"Origin": "https://evil.example"}, {"Origin": "null"}, {"Host": "[::1"}]
 )
@@ -295,7 +303,7 @@ def test_embedded_gives_the_same_answers_and_errors(server, use):
 
     calls = [
         ("toy.add", {"a": 1}), ("toy.add", {"a": "x"}), ("toy.add", {"a": 1, "z": 1}), ("toy.refuses", {}),
-        ("toy.broken", {}), ("toy.endless", {}), ("toy.slow", {"steps": 3}), ("toy.nothing", {}),
+        ("toy.broken", {}), ("toy.endless", {}), ("toy.slow", {"steps": 3}), ("toy.nothing", {}), ("toy.own_error", {}),
         ("kv.computations", {"prompt": 4, "new": 10}),
     ]  # fmt: skip
     over_http = [outcome(*call) for call in calls]
@@ -340,8 +348,9 @@ def test_the_client_needs_neither_torch_nor_fastapi():
     assert ran.stdout.strip() == "[]", ran.stderr
 
 
-def test_cancelled_is_told_apart_from_failed():
-    """Catches a cancelled run shown as an error of ours."""
-    from compute.service.api import status_code
+def test_every_error_has_a_status():
+    """Catches a new kind of error that goes out as a mistake of ours."""
+    from compute.errors import MESSAGES
+    from compute.service.api import STATUS_CODES
 
-    assert status_code(Cancelled()) == 499 and status_code(Internal("internal", id="1")) == 500
+    assert set(STATUS_CODES) == set(MESSAGES)

@@ -2,7 +2,7 @@
 
 import time
 
-from compute.errors import BadInput, Refused
+from compute.errors import BadInput, LabError, Refused
 from compute.functions import TABLE, Function
 
 SECRET = "the inside of the machine"
@@ -56,6 +56,18 @@ def refuses() -> dict:
     raise Refused("does_not_fit", model="m", chip="c", **gigabytes)
 
 
+class Own(LabError):
+    """An error of a module, with a sentence that everybody knows."""
+
+    codes = ()
+
+
+def own_error() -> dict:
+    """Raises a class that only this module has."""
+    words = dict(reason="r", reason_zh="原因", way_out="w", way_out_zh="办法")
+    raise Own("no_model", model="m", **words)
+
+
 def refuses_late(report=None) -> dict:
     """Refuses when the stream has begun."""
     report(0.5, "half")
@@ -65,7 +77,7 @@ def refuses_late(report=None) -> dict:
 
 TOYS = {
     f"toy.{f.__name__}": Function(f"toy.{f.__name__}", f"{__name__}:{f.__name__}", "service")
-    for f in (add, slow, quiet, deaf, broken, leaves, endless, refuses, refuses_late)
+    for f in (add, slow, quiet, deaf, broken, leaves, endless, refuses, refuses_late, own_error)
 }
 
 
