@@ -5,6 +5,7 @@ A claim's name in prose is its function's name with a dot for the first undersco
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Callable
 
 from compute import facts, kv, roofline
@@ -296,3 +297,152 @@ def _():
 def _():
     step = roofline.decode("70b-dense", "h100-sxm", context=0)
     return computed(step.cards_needed, "card", "⌈140 GB / 80 GB⌉", bytes=step.memory_needed_bytes)
+
+
+# ---- lesson 1: what a batch shares, what an upgrade buys, what a cache saves
+
+CONTEXT = 4096  # tokens already cached by each request, wherever this course says "4K"
+
+
+@claim("anchor.context", "本课里每个请求已有的上下文", "context of each request in this lesson")
+def _():
+    return computed(CONTEXT, "token", "4 × 1024, the setting of this lesson")
+
+
+@claim("anchor.batch1.bytes", "batch 1、4K 上下文每一步要搬的字节", "bytes moved by one step at batch 1, 4K context")
+def _():
+    return _decode_claim(1, "bytes_per_step", "B", "weights + 4096 × KV + 2 × state")
+
+
+@claim("anchor.batch1.compute_share", "batch 1、4K 上下文时用到的算力", "share of the arithmetic in use at batch 1, 4K context")
+def _():
+    return _decode_claim(1, "compute_share", "ratio", "compute time / step time")
+
+
+@claim("anchor.batch58.compute_share", "batch 58、4K 上下文时用到的算力", "share of the arithmetic in use at batch 58, 4K context")
+def _():
+    return _decode_claim(58, "compute_share", "ratio", "compute time / step time")
+
+
+@claim("anchor.batch58.intensity", "batch 58 的算术强度", "arithmetic intensity at batch 58")
+def _():
+    return _decode_claim(58, "intensity", "FLOP/B", "FLOPs / bytes of a step")
+
+
+@claim("anchor.batch58.cache_bytes", "batch 58 每一步为 KV 与状态搬的字节", "bytes of KV and state moved by one step at batch 58")
+def _():
+    model, _ = _anchor()
+    keys, state = roofline.cache_bytes(model, CONTEXT, 16), model.state_bytes
+    return computed(58 * (keys + 2 * state), "B", "batch × (4096 × KV + 2 × state)", batch=58, kv_bytes=keys, state_bytes=state)
+
+
+@claim("anchor.batch58.slower_step", "batch 1 → 58,一步的时间之比", "batch 1 → 58, ratio of step times")
+def _():
+    one, full = (_decode_claim(b, "step_seconds", "s", STEP_FORMULA).value for b in (1, 58))
+    return computed(full / one, "×", "step(58) / step(1)", batch_58=full, batch_1=one)
+
+
+@claim("anchor.batch58.more_tokens", "batch 1 → 58,总吞吐之比", "batch 1 → 58, ratio of total throughput")
+def _():
+    one, full = (_decode_claim(b, "tokens_per_second", "token/s", "batch / step").value for b in (1, 58))
+    return computed(full / one, "×", "throughput(58) / throughput(1)", batch_58=full, batch_1=one)
+
+
+@claim("anchor.any_batch.intensity", "4K 上下文、batch 再大也到不了的算术强度", "intensity that no batch exceeds at 4K context")
+def _():
+    model, _ = _anchor()
+    ops = roofline.decode_ops(model, 1, CONTEXT, 16, 128, 16)
+    flops, shared_by_none = sum(op.flops for op in ops), sum(op.kv_bytes + op.state_bytes for op in ops)
+    return computed(
+        flops / shared_by_none, "FLOP/B", "FLOPs of one request / its own KV and state bytes (weights shared by infinitely many)",
+        flops=flops, kv_and_state_bytes=shared_by_none,
+    )  # fmt: skip
+
+
+@claim("anchor.prefill_1000.over_decode", "读 prompt 与逐字写的速度之比", "reading a prompt against writing, ratio of speeds")
+def _():
+    model, chip = _anchor()
+    reading = roofline.prefill(model.id, chip.id, prompt=1000).tokens_per_second
+    writing = roofline.decode(model.id, chip.id, batch=1, context=CONTEXT).tokens_per_second
+    return computed(reading / writing, "×", "prefill token/s / decode token/s", prefill=reading, decode=writing)
+
+
+@claim("anchor.prefill_free", "算完之前权重还没读完的最长 prompt", "longest prompt computed before the weights have been read")
+def _():
+    model, chip = _anchor()
+    n = 1
+    while roofline.prefill(model.id, chip.id, prompt=n + 1).bound == "memory":
+        n += 1
+    return computed(n, "token", "largest n with compute time ≤ memory time", ridge=roofline.ridge(chip))
+
+
+@claim("a100.compute_share", "A100 上 batch 1 时用到的算力", "share of the A100's arithmetic in use at batch 1")
+def _():
+    ridge = roofline.ridge(facts.chip("a100-80g-sxm"))
+    return computed(1 / ridge, "ratio", "1 FLOP/byte (2 FLOP per 2-byte weight) / ridge point", ridge=ridge)
+
+
+def _swap(old: str, new: str, attribute: str, formula: str) -> Quantity:
+    before, after = (getattr(facts.chip(id), attribute) for id in (old, new))
+    return computed(after / before, "×", formula, **{old: before, new: after})
+
+
+@claim("upgrade.h200_compute", "H100 → H200 的算力之比", "H100 → H200, ratio of arithmetic")
+def _():
+    return _swap("h100-sxm", "h200-sxm", "peak", "peak(H200) / peak(H100)")
+
+
+@claim("upgrade.h200_decode", "H100 → H200 的解码之比", "H100 → H200, ratio of decode")
+def _():
+    return _swap("h100-sxm", "h200-sxm", "bandwidth_bytes_per_s", "bandwidth(H200) / bandwidth(H100)")
+
+
+@claim("upgrade.l40s_compute", "A100 → L40S 的算力之比", "A100 → L40S, ratio of arithmetic")
+def _():
+    return _swap("a100-80g-sxm", "l40s", "peak", "peak(L40S) / peak(A100)")
+
+
+@claim("upgrade.l40s_decode", "A100 → L40S 的解码之比", "A100 → L40S, ratio of decode")
+def _():
+    return _swap("a100-80g-sxm", "l40s", "bandwidth_bytes_per_s", "bandwidth(L40S) / bandwidth(A100)")
+
+
+@claim("anchor.kv_4k", "4K 上下文的 KV", "KV of a 4K context")
+def _():
+    model, _ = _anchor()
+    each = kv.per_token(model.id).bytes
+    return computed(CONTEXT * each, "B", "4096 × KV per token", kv_per_token=each)
+
+
+@claim("anchor.free_bytes", "放下全部权重后剩余的显存", "memory left beside all weights")
+def _():
+    model, chip = _anchor()
+    room = kv.capacity(model.id, chip.id, CONTEXT)
+    return computed(room.free_bytes, "B", "memory − all weights (vision and MTP parts included)", memory=chip.memory_bytes, weights=room.weights_bytes)
+
+
+@cache
+def _thousand_seconds() -> tuple[float, float]:
+    """A prompt of 4 and 1,000 new tokens on the anchor, ideal bound: (every forward over all tokens, prefill then decode)."""
+    model, chip = _anchor()
+    again = sum(roofline.prefill(model.id, chip.id, prompt=4 + i).seconds for i in range(1000))
+    first = roofline.prefill(model.id, chip.id, prompt=4).seconds
+    return again, first + sum(roofline.decode(model.id, chip.id, context=4 + i).step_seconds for i in range(1, 1000))
+
+
+@claim("kv.without_cache_seconds", "不用缓存写 1,000 个 token", "writing 1,000 tokens without a cache")
+def _():
+    again, _ = _thousand_seconds()
+    return computed(again, "s", "Σ prefill time of 4 + i tokens, i = 0 … 999 (ideal bound, batch 1)", prompt=4, new=1000)
+
+
+@claim("kv.with_cache_seconds", "用缓存写 1,000 个 token", "writing 1,000 tokens with a cache")
+def _():
+    _, kept = _thousand_seconds()
+    return computed(kept, "s", "prefill of 4 + Σ decode step at context 4 + i, i = 1 … 999 (ideal bound, batch 1)", prompt=4, new=1000)
+
+
+@claim("kv.saving_in_time", "缓存省下的时间倍数", "times faster with a cache")
+def _():
+    again, kept = _thousand_seconds()
+    return computed(again / kept, "×", "time without / time with (ideal bound, batch 1)", without=again, with_cache=kept)
