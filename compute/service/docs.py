@@ -233,12 +233,17 @@ def _function(function: dict[str, Any]) -> str:
         f"<td>{'required' if name in required else html.escape(json.dumps(field.get('default')))}</td></tr>"
         for name, field in schema.get("properties", {}).items()
     )
-    start = {name: field.get("default") for name, field in schema.get("properties", {}).items()}
+    start = {name: _start(field) for name, field in schema.get("properties", {}).items()}
     name, summary = html.escape(function["name"], quote=True), html.escape(function["summary"])
     return f"""<details id="{name}"><summary><code>{name}</code> {summary} <span class="where">({function['where']})</span></summary>
 <div><table><tr><th>parameter</th><th>kind</th><th>default</th></tr>{rows}</table>
 <form data-name="{name}"><label>Parameters<textarea rows="6">{html.escape(json.dumps(start, indent=1, ensure_ascii=False))}</textarea></label>
 <button>Run</button> <button type="button" disabled>Cancel</button><pre aria-live="polite"></pre></form></div></details>"""
+
+
+def _start(field: dict[str, Any]) -> Any:
+    """What the form begins with: the default, else an example or the first choice, else null to be filled in."""
+    return field["default"] if "default" in field else [*field.get("examples", ()), *field.get("enum", ()), None][0]
 
 
 def _kind(field: dict[str, Any]) -> str:

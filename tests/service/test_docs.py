@@ -40,7 +40,7 @@ def test_every_function_is_described_with_its_own_body(document):
 def test_every_reference_leads_somewhere(document):
     """Catches `$defs` that were left behind inside a function's schema."""
     found = list(references(document))
-    assert found, "no references in the document"
+    assert "#/components/schemas/toy.nested.Box" in found, "no reference of a function's own schema"
     for reference in found:
         node = document
         for part in reference.removeprefix("#/").split("/"):

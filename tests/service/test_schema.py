@@ -112,6 +112,24 @@ def test_whatever_answers_there_is_a_typed_error(use, answer, words):
         assert not client.status().up
 
 
+def test_a_connection_dropped_before_the_answer_is_tried_once_more(use):
+    """Catches a call lost because the service restarted between two calls."""
+    whole = CHUNKED.replace(b"Transfer-Encoding: chunked\r\n", b"") + encode(EVENTS[1])
+    answers = [b"", whole]
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve():
+            for answer in answers:
+                connection, _ = listening.accept()
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(answer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        use(f"http://127.0.0.1:{listening.getsockname()[1]}")
+        assert client.call("toy.add", {"a": 1}) == EVENTS[1]
+
+
 @pytest.mark.parametrize("address", ["http://127.0.0.1:1", "nonsense", "http://[bad", "ftp://127.0.0.1", "http://127.0.0.1:99999"])
 def test_an_address_where_nothing_is(use, address):
     """Catches a typing error in the address becoming a traceback."""

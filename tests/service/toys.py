@@ -1,6 +1,9 @@
 """Functions that only the tests serve: each shows one behaviour of the service."""
 
+from __future__ import annotations
+
 import time
+from dataclasses import dataclass
 
 from compute.errors import BadInput, LabError, Refused
 from compute.functions import TABLE, Function
@@ -56,6 +59,17 @@ def refuses() -> dict:
     raise Refused("does_not_fit", model="m", chip="c", **gigabytes)
 
 
+@dataclass(frozen=True)
+class Box:
+    width: int
+    inside: Box | None = None
+
+
+def nested(box: Box) -> dict:
+    """Takes a record that contains another of its kind."""
+    return {"depth": 1 if box.inside is None else 1 + nested(box.inside)["depth"]}
+
+
 class Own(LabError):
     """An error of a module, with a sentence that everybody knows."""
 
@@ -77,7 +91,7 @@ def refuses_late(report=None) -> dict:
 
 TOYS = {
     f"toy.{f.__name__}": Function(f"toy.{f.__name__}", f"{__name__}:{f.__name__}", "service")
-    for f in (add, slow, quiet, deaf, broken, leaves, endless, refuses, refuses_late, own_error)
+    for f in (add, slow, quiet, deaf, broken, leaves, endless, refuses, refuses_late, own_error, nested)
 }
 
 
