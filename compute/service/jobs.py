@@ -179,6 +179,7 @@ class JobQueue:
                 seconds = time.monotonic() - job.started_at
                 self._typical_seconds += 0.2 * (seconds - self._typical_seconds)
             job.finish(end)
+            del job, end  # an idle thread must not keep a large result alive
 
     def _run(self, job: Job) -> Result | LabError:
         try:

@@ -40,7 +40,8 @@ def serve(
     except OSError as error:
         return _sorry(f"The compute service cannot listen on {host}:{port} ({error.strerror or error}); "
                       "stop what runs there or choose another --port.")  # fmt: skip
-    os.nice(NICE)
+    if hasattr(os, "nice"):  # not on Windows
+        os.nice(NICE)
     app = create_app(machine, limits, allow_hosts, preload)
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, lifespan="on", timeout_keep_alive=75, server_header=False,

@@ -14,7 +14,7 @@ from compute.errors import BadInput, Busy, Internal, Refused, TimedOut, Unavaila
 from compute.service import client
 from compute.service.schema import Progress, Result
 from tests.service import toys
-from tests.service.conftest import ROOT
+from tests.service.process import ROOT
 
 
 def test_progress_comes_in_order_and_then_one_result(server):
