@@ -141,3 +141,30 @@ def assemble(config: Config, tensors: Tensors, inverse_frequencies: Tensor) -> W
     norm = tensors.take("model.norm.weight", c.hidden)
     tensors.refuse_leftovers()
     return Weights(c, embedding, layers, norm, Linear(head), inverse_frequencies)
+
+
+def take_apart(weights: Weights) -> dict[str, Tensor]:
+    """The tensors under their Hugging Face names again, views of the joined matrices: for saving and comparing."""
+    c = weights.config
+    queries, pairs = c.heads * c.head_dim, c.kv_heads * c.head_dim
+    parts: dict[str, Tensor] = {"model.embed_tokens.weight": weights.embedding, "model.norm.weight": weights.norm}
+    parts["lm_head.weight"] = weights.head.weight
+
+    def split(prefix: str, matrix: Linear, rows: dict[str, int]) -> None:
+        for kind, joined in (("weight", matrix.weight), ("bias", matrix.bias)):
+            if joined is not None:
+                pieces = joined.split(list(rows.values()))
+                parts.update({f"{prefix}.{name}.{kind}": piece for name, piece in zip(rows, pieces)})
+
+    for n, layer in enumerate(weights.layers):
+        at = f"model.layers.{n}"
+        parts[f"{at}.input_layernorm.weight"] = layer.attention_norm
+        parts[f"{at}.post_attention_layernorm.weight"] = layer.mlp_norm
+        split(f"{at}.self_attn", layer.qkv, {"q_proj": queries, "k_proj": pairs, "v_proj": pairs})
+        split(f"{at}.self_attn", layer.out, {"o_proj": c.hidden})
+        split(f"{at}.mlp", layer.gate_up, {"gate_proj": c.intermediate, "up_proj": c.intermediate})
+        split(f"{at}.mlp", layer.down, {"down_proj": c.hidden})
+        if layer.qk_norm is not None:
+            parts[f"{at}.self_attn.q_norm.weight"] = layer.qk_norm[0]
+            parts[f"{at}.self_attn.k_norm.weight"] = layer.qk_norm[-1]
+    return parts

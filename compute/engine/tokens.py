@@ -47,9 +47,9 @@ class StopText:
         if self.found:
             return ""
         text = self._held + text
-        if hits := [at for stop in self._stops if (at := text.find(stop)) >= 0]:
+        if hits := [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]:
             self.found, self._held = True, ""
-            return text[: min(hits)]
+            return text[: min(hits)[1]]  # the stop that is complete first, however the text was cut
         hold = max((n for stop in self._stops for n in range(1, len(stop)) if text.endswith(stop[:n])), default=0)
         self._held = text[len(text) - hold :]
         return text[: len(text) - hold]

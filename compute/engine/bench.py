@@ -1,0 +1,147 @@
+"""Decode speed, ours against transformers: the same weights, dtype and threads, in alternation in one process."""
+
+import statistics
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from compute.engine.errors import ModelMissing
+from compute.engine.generate import decode
+from compute.engine.loader import Model, take_apart
+from compute.engine.machine import conditions, measure, wait_for
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Median and extremes over the rounds."""
+
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class DecodeSpeed:
+    model: str
+    ours: Spread  # tokens per second
+    theirs: Spread
+    ratio: Spread  # ours / theirs within each round: a slow phase of the machine hits both
+    same_tokens: bool  # both engines wrote the same text in every round
+    bytes_per_token: int  # weights read for one token
+    bandwidth_bytes_per_s: float  # this machine's median matrix-vector bandwidth, same dtype and threads
+    bandwidth_share: float  # of it, reached by our decoding, weights alone; above 1: they stay in the processor's cache
+    conditions: dict[str, Any]
+
+
+def decode_speed(model: Model, *, new_tokens: int = 48, rounds: int = 5, threads: int | None = None) -> DecodeSpeed:
+    """Greedy, batch 1, after 32 prompt tokens; the first new token, which pays for the prompt, is not timed.
+
+    `threads`: default those the model chose at loading. Raises ModelMissing without transformers.
+    """
+    model = replace(model, threads=threads or model.threads)
+    device = model.weights.device
+    prompt = [7 * n % model.config.vocabulary for n in range(1, 33)]
+    reference = in_transformers(model)
+
+    def ours() -> tuple[float, list[int]]:
+        steps = list(decode(model, prompt, new_tokens, lambda row: int(row.argmax()), use_cache=True))
+        return (new_tokens - 1) / sum(seconds for _, _, seconds, _ in steps[1:]), [token for token, *_ in steps]
+
+    def theirs() -> tuple[float, list[int]]:
+        torch.set_num_threads(model.threads)
+        clock = Clock()
+        ids = torch.tensor([prompt], device=device)
+        made = reference.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=new_tokens, do_sample=False, streamer=clock
+        )
+        wait_for(device)
+        return (new_tokens - 1) / (clock.ticks[-1] - clock.ticks[1]), made[0, len(prompt) :].tolist()
+
+    engines = (ours, theirs)
+    for run in engines:
+        run()
+    pairs = []
+    for n in range(rounds):  # who goes first changes from round to round
+        done = {run: run() for run in engines[:: 1 if n % 2 else -1]}
+        pairs.append((done[ours], done[theirs]))
+    dtype = str(model.weights.dtype).removeprefix("torch.")
+    rates = {measured.id: measured.value for measured in measure(str(device), model.threads)}
+    wall = rates[f"read.gemv.{'float32' if dtype == 'float32' else 'bfloat16'}"]
+    our_speed = spread([a for (a, _), _ in pairs])
+    size = model.weights.bytes_per_decoded_token()
+    return DecodeSpeed(
+        model=model.name,
+        ours=our_speed,
+        theirs=spread([b for _, (b, _) in pairs]),
+        ratio=spread([a / b for (a, _), (b, _) in pairs]),
+        same_tokens=all(a == b for (_, a), (_, b) in pairs),
+        bytes_per_token=size,
+        bandwidth_bytes_per_s=wall,
+        bandwidth_share=our_speed.median * size / wall,
+        conditions=conditions(device)
+        | {"threads": model.threads, "dtype": dtype, "prompt": len(prompt), "new_tokens": new_tokens, "rounds": rounds},
+    )
+
+
+def spread(values: list[float]) -> Spread:
+    return Spread(statistics.median(values), min(values), max(values))
+
+
+class Clock:
+    """A streamer for transformers that notes when the prompt and each new token arrive."""
+
+    def __init__(self):
+        self.ticks: list[float] = []
+
+    def put(self, _) -> None:
+        self.ticks.append(time.perf_counter())
+
+    def end(self) -> None:
+        pass
+
+
+def in_transformers(model: Model):
+    """The same tensors in transformers' own class, in evaluation mode and without an end token."""
+    try:
+        import transformers
+    except ImportError:
+        raise ModelMissing(
+            "transformers",
+            "the package to compare with is not installed",
+            "没有安装用来对比的 transformers 包",
+            "pip install -r requirements-test.txt",
+            "请运行 pip install -r requirements-test.txt",
+        ) from None
+    c = model.config
+    kind = getattr(transformers, c.architecture)
+    config = kind.config_class(
+        vocab_size=c.vocabulary,
+        hidden_size=c.hidden,
+        intermediate_size=c.intermediate,
+        num_hidden_layers=c.layers,
+        num_attention_heads=c.heads,
+        num_key_value_heads=c.kv_heads,
+        head_dim=c.head_dim,
+        max_position_embeddings=c.context,
+        rms_norm_eps=c.norm_eps,
+        rope_parameters={
+            "rope_type": c.rope.kind,
+            "rope_theta": c.rope.theta,
+            "factor": c.rope.factor,
+            "low_freq_factor": c.rope.low_frequency_factor,
+            "high_freq_factor": c.rope.high_frequency_factor,
+            "original_max_position_embeddings": c.rope.original_context,
+        }
+        if c.rope.kind != "default"
+        else {"rope_type": "default", "rope_theta": c.rope.theta},
+        tie_word_embeddings=c.tied,
+        attention_bias=c.out_bias,
+        mlp_bias=c.mlp_bias,
+    )
+    reference = kind(config).to(model.weights.dtype).eval()
+    reference.load_state_dict(take_apart(model.weights))
+    reference.generation_config.eos_token_id = None
+    reference.generation_config.pad_token_id = 0
+    return reference.to(model.weights.device)

@@ -1,0 +1,93 @@
+"""Which models there are, and which is meant."""
+
+import threading
+
+import pytest
+
+from compute.engine import registry
+from compute.engine.errors import ModelMissing, SettingWrong
+from compute.errors import UnknownName
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    """An empty checkout, without the operator's environment."""
+    monkeypatch.delenv(registry.SETTINGS_VARIABLE, raising=False)
+    return tmp_path
+
+
+def write(root, text):
+    file = root / "models.toml"
+    file.write_text(text, "utf-8")
+    return file
+
+
+def test_what_is_listed_before_anything_is_there(root):
+    """Catches: a list that fails, or hides a model, because its files are missing."""
+    lines = registry.discover(root).listing()
+    assert [line.id for line in lines] == ["mini-256", "mini-128", "mini-64", "smollm2-135m"]
+    assert [line.id for line in lines if line.is_default] == ["mini-256"]
+    assert all("cannot be loaded" in line.trouble["en"] and line.parameters is None for line in lines)
+
+
+def test_the_operators_model_is_found_listed_and_loaded_once(root, made, monkeypatch):
+    """Catches: parameters or bytes guessed instead of read; a model loaded for each request; a relative path taken from the
+    working directory."""
+    theirs, _, path = made("llama, untied, head_dim 24 ≠ 64 / 4")
+    (root / "mine").symlink_to(path)
+    write(root, '[mine]\npath = "mine"\nname = "我的"\ndevice = "cpu"\ndefault = true\n')
+    models = registry.discover(root)
+    line = models.listing()[-1]
+    assert (line.id, line.name, line.source, line.is_default, line.loaded) == ("mine", "我的", "operator", True, False)
+    assert line.parameters == theirs.num_parameters() and line.trouble is None
+    assert line.bytes == (path / "model.safetensors").stat().st_size
+    loads = []
+    monkeypatch.setattr(registry, "load", lambda *args, **options: loads.append(options) or object())
+    threads = [threading.Thread(target=models.get) for _ in range(8)]
+    [thread.start() for thread in threads], [thread.join() for thread in threads]
+    assert loads == [{"device": "cpu", "dtype": "auto", "name": "mine"}]
+    assert models.get("mine") is models.get() and models.listing()[-1].loaded
+
+
+def test_the_environment_names_the_file(root, made, monkeypatch):
+    """Catches: the variable ignored when a models.toml lies in the checkout too."""
+    write(root, '[near]\npath = "x"\n')
+    far = root / "far"
+    far.mkdir()
+    monkeypatch.setenv(registry.SETTINGS_VARIABLE, str(write(far, f'[far]\npath = "{made("qwen2, biases on q, k, v")[2]}"\n')))
+    models = registry.discover(root)
+    assert "far" in models.entries and "near" not in models.entries and models.get("far").config.qkv_bias
+    monkeypatch.setenv(registry.SETTINGS_VARIABLE, str(root / "lost.toml"))
+    with pytest.raises(ModelMissing, match="lost.toml.*INFERENCE_LAB_MODELS"):
+        registry.discover(root)
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("[a]\npath = ", "not TOML"),
+        ("[a]\nname = 'b'\n", r"\[a\] has no path"),
+        ("a = 1\n", r"\[a\] has no path"),
+        ("[a]\npath = 'x'\ndevise = 'cuda'\n", r"devise = 'cuda'.*device"),
+        ("[a]\npath = 3\n", "path = 3"),
+        ("[a]\npath = 'x'\ndefault = true\n[b]\npath = 'y'\ndefault = true\n", "a and b are both default"),
+    ],
+)
+def test_mistakes_in_the_file_are_named(root, text, words):
+    """Catches: a misspelt key ignored in silence, so that a model runs on the wrong device."""
+    write(root, text)
+    with pytest.raises(SettingWrong, match=words):
+        registry.discover(root)
+
+
+def test_an_unknown_id_lists_the_known(root):
+    """Catches: a KeyError for a mistyped id."""
+    with pytest.raises(UnknownName, match="mini-265.*mini-128, mini-256, mini-64"):
+        registry.discover(root).get("mini-265")
+
+
+def test_a_model_with_a_wrong_path_says_so(root):
+    """Catches: the way out of another source offered."""
+    write(root, "[a]\npath = 'nowhere'\n")
+    with pytest.raises(ModelMissing, match="nowhere is not there; correct path in models.toml"):
+        registry.discover(root).get("a")
