@@ -1,0 +1,159 @@
+"""The web server: `uvicorn app.asgi:app`. Never imports torch.
+
+Streamlit answers everything under /_stcore, /static and the like; this module serves the documents themselves, so that
+language, title and styles are right before the first script runs, and so that an unknown address gets our own answer.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import html
+import logging
+import sys
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import parse_qsl, quote, urlencode
+
+ROOT = Path(__file__).resolve().parent.parent
+if sys.path[0] != str(ROOT):  # a dependency may bring its own top-level `app`
+    sys.path.insert(0, str(ROOT))
+
+# Heavy imports first: what is loaded before gc.freeze() costs nothing in later collections.
+import altair  # noqa: E402, F401
+import numpy  # noqa: E402, F401
+import pandas  # noqa: E402, F401
+import plotly.graph_objects  # noqa: E402, F401
+import streamlit as st  # noqa: E402
+from starlette.middleware import Middleware  # noqa: E402
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response  # noqa: E402
+from starlette.routing import Route  # noqa: E402
+from starlette.types import ASGIApp, Message, Receive, Scope, Send  # noqa: E402
+from streamlit import file_util  # noqa: E402
+
+from app import lesson, shell  # noqa: E402
+from components import theme, widgets  # noqa: E402
+from components.text import LANGUAGES  # noqa: E402
+from compute.errors import LabError  # noqa: E402
+
+STYLES = "style.css"
+SERVED = {"static", "app", "media", "component", "vendor", "manifest.json", "oauth2callback", "auth", "healthz", STYLES}
+HEADERS = {
+    # Everything a page may load comes from this server. Vega compiles expressions, components arrive as blob: modules.
+    "content-security-policy": "default-src 'self'; script-src 'self' blob: 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data: blob:; font-src 'self' data:; media-src 'self' blob:; worker-src 'self' blob:; object-src 'none'; "
+    "base-uri 'self'; form-action 'self'; frame-ancestors 'self'",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "SAMEORIGIN",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+}
+log = logging.getLogger("inference_lab")
+
+
+def stylesheet() -> str:
+    return theme.css() + (ROOT / "app" / "page.css").read_text(encoding="utf-8")
+
+
+def document(lang: str, title: str) -> str:
+    """Streamlit's index.html with our language, title, icon and styles, and without its inline script and fonts."""
+    text = (Path(file_util.get_static_dir()) / "index.html").read_text(encoding="utf-8")
+    version = hashlib.sha256(stylesheet().encode()).hexdigest()[:12]
+    words = {each: lesson.words(each) for each in LANGUAGES}
+
+    def replace(start: str, end: str, new: str) -> None:
+        nonlocal text
+        first = text.index(start)
+        last = text.index(end, first) + len(end)
+        text = text[:first] + new + text[last:]
+
+    while "<!--" in text:
+        replace("<!--", "-->", "")
+    replace("<html", ">", f'<html lang="{HTML_LANG[lang]}">')
+    replace("<title>", "</title>", f"<title>{html.escape(title)}</title>")
+    replace('<link rel="shortcut icon"', "/>", '<link rel="icon" type="image/svg+xml" href="./app/static/icon.svg" />'
+            '<link rel="stylesheet" href="./app/static/fonts/fonts.css" />'
+            f'<link rel="stylesheet" href="./{STYLES}?v={version}" />')
+    replace("<link\n      rel=\"preload\"", "/>", "")
+    replace('<link rel="service-desc"', "/>", "")
+    replace("<script>", "</script>", "")
+    replace("<noscript>", "</noscript>", "<noscript>" + "".join(
+        f'<p lang="{HTML_LANG[each]}">{html.escape(words[each]("noscript"))}</p>' for each in LANGUAGES) + "</noscript>")
+    return text
+
+
+HTML_LANG = {"zh": "zh-CN", "en": "en"}
+
+
+class Documents:
+    """Serves the page addresses, sends unknown ones to /?lesson=…, and puts the security headers on everything."""
+
+    def __init__(self, app: ASGIApp):
+        self.inner = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.inner(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                present = {name.lower() for name, _ in message["headers"]}
+                message["headers"] = [*message["headers"], *(
+                    (name.encode(), value.encode()) for name, value in HEADERS.items() if name.encode() not in present)]
+            await send(message)
+
+        path = scope["path"].strip("/")
+        # The client looks for its server under the page's own address too (/roofline/_stcore/health), and needs the 404.
+        if scope["method"] not in ("GET", "HEAD") or path.split("/")[0] in SERVED or "_stcore" in path.split("/"):
+            await self.inner(scope, receive, send_with_headers)
+            return
+        query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        await page(path, query)(scope, receive, send_with_headers)
+
+
+def page(path: str, query: list[tuple[str, str]]) -> Response:
+    lang = next((value for key, value in query if key == "lang" and value in LANGUAGES), LANGUAGES[0])
+    slugs = shell.slugs()
+    if path in slugs or path == "":
+        course = lesson.words(lang)("course")
+        title = course
+        if path and (entry := shell.title_of(path, lang)):
+            title = f"{entry} · {course}"
+        return HTMLResponse(document(lang, title), headers={"cache-control": "no-cache"})
+    if path == "index.html":
+        return RedirectResponse("/?" + urlencode(query), 302)
+    return RedirectResponse("/?" + urlencode([("lesson", path), *((k, v) for k, v in query if k != "lesson")], quote_via=quote), 302)
+
+
+async def healthz(request) -> JSONResponse:
+    return JSONResponse({"ok": True})
+
+
+async def styles(request) -> Response:
+    return Response(stylesheet(), media_type="text/css", headers={"cache-control": "no-cache"})
+
+
+def explain(error: Exception) -> bool:
+    """One clear sentence in the reader's language instead of a traceback; the log has the rest."""
+    lang = st.session_state.get("lang", LANGUAGES[0])
+    sentence = error.message(lang) if isinstance(error, LabError) else lesson.words(lang)("script_error")
+    st.html(f'<p class="lab-refusal" role="alert">{html.escape(sentence)}</p>')
+    return True
+
+
+@asynccontextmanager
+async def lifespan(_):
+    for problem in shell.problems():
+        log.error("%s", problem)
+    gc.collect()
+    gc.freeze()
+    yield {}
+
+
+widgets()  # a widget that does not import is fatal here, not on a learner's page
+app = st.App(
+    ROOT / "app" / "main.py", lifespan=lifespan, on_script_error=explain, middleware=[Middleware(Documents)],
+    routes=[Route("/healthz", healthz), Route(f"/{STYLES}", styles)],
+)

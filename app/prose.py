@@ -1,0 +1,140 @@
+"""Prose with named numbers → Markdown that Streamlit renders.
+
+    [[h100-sxm.bandwidth | TB/s]]   a published figure        [[=anchor.decode_bound | tok/s]]   computed now
+    [[~name]]                       measured                  [[name | ms 4]]   unit and significant digits
+    \\( … \\) and $$ … $$            mathematics; a lone $ is a dollar sign
+
+A number becomes a span with a mark for its kind and, inside it, the card with its papers: hidden until the span is
+hovered or holds the focus, so it works from the keyboard and without any script. Everything that comes from data is
+written as character references, which neither Markdown nor HTML can take for markup.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Any, Iterator, Mapping
+
+from components.text import Words, digits, quantity
+from compute import numbers
+from compute.quantity import Quantity, Source
+
+PIECE = re.compile(
+    r"(?P<fence>^(?P<ticks>```+|~~~+).*?^(?P=ticks)\s*$)"
+    r"|(?P<code>(?P<tick>`+)(?!`).+?(?<!`)(?P=tick)(?!`))"
+    r"|(?P<display>\$\$.+?\$\$)"
+    r"|\\\((?P<inline>.+?)\\\)"
+    r"|\[\[(?P<number>[^\[\]]+)\]\]"
+    r"|(?P<dollar>(?<!\\)\$)",
+    re.S | re.M,
+)
+SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+WEB = re.compile(r"https?://", re.I)
+
+
+def literal(text: str) -> str:
+    """Text that stays text in Markdown and in HTML: every ASCII mark becomes a character reference."""
+    return "".join(c if c.isalnum() or c == " " or ord(c) > 126 else " " if c in "\r\n\t" else f"&#{ord(c)};" for c in text)
+
+
+def markdown(text: str, lang: str, words: Words) -> str:
+    """A lesson's Markdown with its numbers, mathematics and dollars resolved. An unknown name raises UnknownName."""
+
+    def replace(found: re.Match[str]) -> str:
+        if found["number"]:
+            return number(found["number"], lang, words)
+        if found["inline"]:
+            return f"${found['inline']}$"
+        if found["dollar"]:
+            return r"\$"
+        if found["display"]:
+            return display(found["display"])
+        return found[0]
+
+    return PIECE.sub(replace, text)
+
+
+def display(formula: str) -> str:
+    """$$…$$ on one line would be set as inline mathematics; on lines of its own it is displayed."""
+    return formula if formula.startswith("$$\n") else f"\n\n$$\n{formula.strip('$').strip()}\n$$\n\n"
+
+
+def clauses(text: str) -> str:
+    """A headline as HTML that prefers to break after Chinese punctuation rather than inside a word."""
+    return "".join(f'<span class="lab-clause">{html.escape(part)}</span>' for part in re.findall(r"[^，：；。？！、]+[，：；。？！、]*", text)) or html.escape(text)
+
+
+def plain(text: str, lang: str) -> str:
+    """The same for places that hold text only (a browser tab, a link): numbers without their cards."""
+    return PIECE.sub(lambda found: quantity(*_resolved(found["number"]), lang) if found["number"] else found[0], text)
+
+
+def names(text: str) -> Iterator[str]:
+    """The names of the numbers that a text uses."""
+    for found in PIECE.finditer(text):
+        if found["number"]:
+            yield found["number"].partition("|")[0].strip()
+
+
+def _resolved(reference: str) -> tuple[Quantity, str]:
+    name, _, unit = reference.partition("|")
+    return numbers.resolve(name.strip()), unit.strip()
+
+
+def number(reference: str, lang: str, words: Words) -> str:
+    found, unit = _resolved(reference)
+    shown = literal(quantity(found, unit, lang)).replace(" ", "&nbsp;")
+    return (
+        f'<span class="lab-n lab-{found.kind}" tabindex="0"><span class="lab-v">{shown}</span>'
+        f'<span class="lab-card" role="note">{card(found, lang, words)}</span></span>'
+    )
+
+
+def card(found: Quantity, lang: str, words: Words) -> str:
+    """The papers of a number as inline HTML: what it is, formula, inputs, source, conditions."""
+    head = f'<span class="lab-card-kind">{literal(words("kind." + found.kind))}</span>'
+    if found.says.get(lang):
+        head += f'<span class="lab-card-says">{literal(found.says[lang])}</span>'
+    rows = [f'<span class="lab-card-head">{head}</span>']
+    if found.formula:
+        rows.append(_row(words("card.formula"), f'<span class="lab-code">{literal(found.formula)}</span>'))
+    if found.inputs:
+        rows.append(_row(words("card.inputs"), _pairs(found.inputs, lang)))
+    if found.interval95:
+        low, high = found.interval95
+        rows.append(_row(words("card.interval95"), literal(f"{digits(low)} – {digits(high)}")))
+    if found.source:
+        rows.append(_row(words("card.source"), _source(found.source, words)))
+    if found.conditions:
+        rows.append(_row(words("card.conditions"), _pairs(found.conditions, lang)))
+    return "".join(rows)
+
+
+def _row(label: str, content: str) -> str:
+    return f'<span class="lab-card-row"><span class="lab-card-label">{literal(label)}</span><span class="lab-card-body">{content}</span></span>'
+
+
+def _pairs(pairs: Mapping[str, Any], lang: str) -> str:
+    return "".join(f'<span class="lab-card-pair">{literal(f"{key} = {_value(value, lang)}")}</span>' for key, value in pairs.items())
+
+
+def _value(value: Any, lang: str) -> str:
+    if isinstance(value, Quantity):
+        return quantity(value, "", lang)
+    if isinstance(value, Mapping) and set(value) == {"zh", "en"}:
+        return value[lang]
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    if value and not 1e-3 <= abs(value) < 1e7:
+        mantissa, exponent = f"{value:.4g}".split("e") if "e" in f"{value:.4g}" else f"{value:.3e}".split("e")
+        mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
+        return f"{mantissa}×10{str(int(exponent)).translate(SUPERSCRIPT)}"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
+
+
+def _source(source: Source, words: Words) -> str:
+    title = literal(source.title or source.url)
+    if WEB.match(source.url):
+        title = f'<a href="{literal(source.url)}" target="_blank" rel="noopener noreferrer">{title}</a>'
+    details = [source.where, f"{words('card.read_on')} {source.read_on}" if source.read_on else "", source.note]
+    return title + "".join(f'<span class="lab-card-pair">{literal(detail)}</span>' for detail in details if detail)

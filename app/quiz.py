@@ -1,0 +1,111 @@
+"""The quiz at a lesson's end: quiz.toml, graded from the same functions as the instruments.
+
+    [[item]]
+    id = "share"                      kind = "choice"
+    question = {zh = "…", en = "…"}   explanation = {zh = "…", en = "…"}
+    options = [{id = "a", zh = "…", en = "…"}, {id = "b", zh = "…", en = "…", right = true}]
+
+    [[item]]
+    id = "bound"                      kind = "numeric"
+    truth = "=anchor.decode_bound"    unit = "tok/s"          tolerance = 0.05
+    question = …                      explanation = …
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+import unicodedata
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Mapping
+
+from components.text import LANGUAGES, _display_factor as display_factor, quantity
+from compute import numbers
+from compute.errors import BrokenData
+
+
+@dataclass(frozen=True)
+class Option:
+    id: str
+    text: Mapping[str, str]
+    right: bool
+
+
+@dataclass(frozen=True)
+class Choice:
+    id: str
+    question: Mapping[str, str]
+    explanation: Mapping[str, str]
+    options: tuple[Option, ...]
+
+    def is_right(self, answer: str) -> bool:
+        return answer == next(option.id for option in self.options if option.right)
+
+
+@dataclass(frozen=True)
+class Numeric:
+    id: str
+    question: Mapping[str, str]
+    explanation: Mapping[str, str]
+    truth: str
+    unit: str
+    tolerance: float
+
+    def expected(self) -> float:
+        """The true value in the unit that the question asks for."""
+        found = numbers.resolve(self.truth)
+        return found.value / (display_factor(self.unit.split()[0], found.unit) if self.unit else 1)
+
+    def is_right(self, answer: float) -> bool:
+        return math.isclose(answer, self.expected(), rel_tol=self.tolerance, abs_tol=0 if self.expected() else self.tolerance)
+
+    def shown(self, lang: str) -> str:
+        return quantity(numbers.resolve(self.truth), self.unit, lang)
+
+
+Item = Choice | Numeric
+
+
+def read_number(text: str) -> float | None:
+    """65.4, 2,304, ２３０４, 1.9e3, 0.34%; None when it is not a number."""
+    cleaned = unicodedata.normalize("NFKC", text).replace(",", "").replace("−", "-").replace(" ", "").removesuffix("%")
+    try:
+        value = float(cleaned)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def load(folder: Path) -> tuple[Item, ...]:
+    path = folder / "quiz.toml"
+    return _load(path, path.stat().st_mtime_ns) if path.exists() else ()
+
+
+@lru_cache(maxsize=32)
+def _load(path: Path, changed: int) -> tuple[Item, ...]:
+    name = f"lessons/{path.parent.name}/quiz.toml"
+    try:
+        rows = tomllib.loads(path.read_text(encoding="utf-8"))["item"]
+        items = tuple(_item(row) for row in rows)
+    except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as reason:
+        raise BrokenData(name, f"{type(reason).__name__}: {reason}") from None
+    if len({item.id for item in items}) != len(items):
+        raise BrokenData(name, "two items share an id")
+    return items
+
+
+def _item(row: dict) -> Item:
+    both = {key: {lang: row[key][lang] for lang in LANGUAGES} for key in ("question", "explanation")}
+    if row["kind"] == "numeric":
+        tolerance = float(row["tolerance"])
+        if not 0 < tolerance < 1:
+            raise ValueError(f"{row['id']}: tolerance {tolerance} is not between 0 and 1")
+        return Numeric(row["id"], **both, truth=row["truth"], unit=row.get("unit", ""), tolerance=tolerance)
+    if row["kind"] != "choice":
+        raise ValueError(f"{row['id']}: kind {row['kind']!r} is neither choice nor numeric")
+    options = tuple(Option(o["id"], {lang: o[lang] for lang in LANGUAGES}, bool(o.get("right"))) for o in row["options"])
+    if sum(option.right for option in options) != 1:
+        raise ValueError(f"{row['id']}: exactly one option must be right")
+    return Choice(row["id"], **both, options=options)

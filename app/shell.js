@@ -1,0 +1,70 @@
+// What the server cannot do in the browser: the document's language, progress marks (kept in this browser only, no
+// account), and where the card of a number opens. One instance a page; called again whenever its data changes.
+const STORE = "inference-lab-progress";
+const GAP = 8;
+
+function progress() {
+  try {
+    const kept = JSON.parse(localStorage.getItem(STORE) || "{}");
+    return { visited: kept.visited || [], passed: kept.passed || [] };
+  } catch { // storage switched off, or written by something else
+    return { visited: [], passed: [] };
+  }
+}
+
+function remember(data) {
+  const kept = progress();
+  if (data.slug && !kept.visited.includes(data.slug)) kept.visited.push(data.slug);
+  if (data.passed && !kept.passed.includes(data.slug)) kept.passed.push(data.slug);
+  try { localStorage.setItem(STORE, JSON.stringify(kept)); } catch { /* private mode: marks last as long as the page */ }
+  return kept;
+}
+
+// Marks are style rules, not attributes: the framework redraws the links whenever it likes, a rule survives that.
+function mark(kept, data) {
+  let style = document.getElementById("lab-progress");
+  if (!style) { style = document.createElement("style"); style.id = "lab-progress"; document.head.append(style); }
+  const rule = (slug, glyph, word) =>
+    `[class*="st-key-lab-nav-"][class*="-${slug}"] a::after{content:"${glyph}" / "${word}";}`;
+  style.textContent = data.order.map((slug) =>
+    kept.passed.includes(slug) ? rule(slug, "●", data.words.passed)
+      : kept.visited.includes(slug) ? rule(slug, "○", data.words.visited) : "").join("\n");
+}
+
+function place(number) {
+  const card = number.querySelector(".lab-card");
+  if (!card) return;
+  const at = number.getBoundingClientRect(), width = card.offsetWidth, height = card.offsetHeight;
+  const left = Math.max(GAP, Math.min(at.left, innerWidth - width - GAP));
+  const below = at.bottom + GAP + height <= innerHeight || at.top < height + GAP;
+  card.style.setProperty("--lab-x", `${left}px`);
+  card.style.setProperty("--lab-y", `${below ? at.bottom : at.top - height}px`);
+  card.classList.toggle("lab-above", !below);
+}
+
+function listen() {
+  if (window.__labCards) return;
+  window.__labCards = true;
+  const open = () => document.querySelector(".lab-n:hover, .lab-n:focus-within");
+  for (const event of ["pointerover", "focusin"])
+    document.addEventListener(event, (e) => {
+      const number = e.target.closest && e.target.closest(".lab-n");
+      if (!number) return;
+      if (!e.target.closest(".lab-card")) { number.classList.remove("lab-dismissed"); place(number); }
+    });
+  document.addEventListener("pointerout", (e) => {
+    const number = e.target.closest && e.target.closest(".lab-n");
+    if (number && !number.contains(e.relatedTarget)) number.classList.remove("lab-dismissed");
+  });
+  document.addEventListener("keydown", (e) => { // a card goes away without moving the pointer or the focus
+    if (e.key === "Escape") document.querySelectorAll(".lab-n:hover, .lab-n:focus-within").forEach((n) => n.classList.add("lab-dismissed"));
+    if (e.key === "Enter" && e.target.classList && e.target.classList.contains("lab-n")) { e.target.classList.toggle("lab-dismissed"); place(e.target); }
+  });
+  document.addEventListener("scroll", () => { const number = open(); if (number) place(number); }, { capture: true, passive: true });
+}
+
+export default function ({ data }) {
+  document.documentElement.lang = data.lang;
+  mark(remember(data), data);
+  listen();
+}

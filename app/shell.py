@@ -1,0 +1,153 @@
+"""What surrounds every page: language, navigation, addresses, progress marks, and the page itself."""
+
+from __future__ import annotations
+
+import html
+import importlib
+import importlib.util
+from pathlib import Path
+from typing import Callable
+
+import streamlit as st
+
+from app import lesson, prose, quiz, views
+from app.lesson import Entry, words
+from components import frame, widgets
+from components.text import LANGUAGES
+from compute import numbers
+from compute.errors import BrokenData, UnknownName
+
+HERE = Path(__file__).parent
+HTML_LANG = {"zh": "zh-CN", "en": "en"}
+OWN_NAME = {"zh": "中文", "en": "English"}
+SHOWN_VALUE = 60  # characters of a wrong value that are repeated to the reader
+
+_browser = st.components.v2.component("lab_shell", js=(HERE / "shell.js").read_text(encoding="utf-8"))
+
+
+def slugs() -> list[str]:
+    """The addresses that exist."""
+    return [entry.slug for entry in lesson.existing()] + (["check"] if has_check() else [])
+
+
+def has_check() -> bool:
+    return importlib.util.find_spec("app.check") is not None
+
+
+def title_of(slug: str, lang: str) -> str:
+    """A page's short name; a lesson whose file is broken goes by its slug, so that the other pages still list it."""
+    if slug == "check":
+        return words(lang)("check")
+    try:
+        return lesson.load(slug, lang).title
+    except BrokenData:
+        return slug
+
+
+def problems() -> list[str]:
+    """What a start-up should complain about: broken lessons and quizzes, unknown numbers, unknown instruments."""
+    found = []
+    for entry in lesson.existing():
+        for lang in LANGUAGES:
+            try:
+                text = lesson.load(entry.slug, lang)
+                for name in (name for part in text.texts() for name in prose.names(part)):
+                    numbers.resolve(name)
+                for part in text.parts:
+                    if isinstance(part, lesson.Instrument) and part.widget not in widgets():
+                        raise UnknownName("widget", "组件", part.widget, list(widgets()))
+                for item in quiz.load(text.folder):
+                    if isinstance(item, quiz.Numeric):
+                        item.expected()
+            except (BrokenData, UnknownName) as reason:
+                found.append(f"{entry.slug}/{lang}: {reason}")
+    return found
+
+
+def run() -> None:
+    lang = reader_language()
+    course = words(lang)("course")
+    entries = lesson.existing()
+    home = st.Page(_named("home", lambda: views.home(lang, entries, pages)), title=words(lang)("course"), default=True)
+    pages: dict[str, st.Page] = {"": home}
+    for entry in entries:
+        pages[entry.slug] = _lesson_page(entry, lang, entries, pages)
+    if has_check():
+        check = importlib.import_module("app.check")
+        pages["check"] = st.Page(_named("check", lambda: check.show(lang)), title=words(lang)("check"), url_path="check")
+    current = st.navigation(list(pages.values()), position="hidden")
+    asked = st.query_params.get("lesson")  # from an address that is no page, or written by hand
+    slug = next((slug for slug, page in pages.items() if page is current), "") if asked is None else asked
+    known = slug in pages
+    st.set_page_config(page_title=f"{title_of(slug, lang)} · {course}" if slug and known else course, layout="wide")
+    frame.enter(slug)
+    with st.sidebar:
+        sidebar(lang, entries, pages, slug)
+    if asked is None:
+        current.run()
+    elif asked in {entry.slug for entry in entries}:
+        views.lesson_page(next(entry for entry in entries if entry.slug == asked), lang, entries, pages)
+    else:
+        unknown(asked, lang, entries, pages)
+    _browser(key="lab_shell", height=1, data={
+        "lang": HTML_LANG[lang],
+        "slug": slug if known else "",
+        "passed": bool(known and slug and st.session_state.get(f"passed:{slug}")),
+        "words": {"visited": words(lang)("visited"), "passed": words(lang)("passed")},
+        "order": [entry.slug for entry in entries],
+    })
+
+
+def reader_language() -> str:
+    """The switch wins in the run in which it was pressed; otherwise the address does when it differs from what we last
+    wrote there (a copied link, the browser's back button); otherwise the language stays."""
+    state, address = st.session_state, st.query_params.get("lang")
+    pressed = "lang" in state and state["lang"] != state.get("lang_shown", state["lang"])
+    if not pressed and address in LANGUAGES and address != state.get("lang_written"):
+        state["lang"] = address
+    if state.get("lang") not in LANGUAGES:
+        state["lang"] = LANGUAGES[0]
+    with st.sidebar.container(key="lab-language"):
+        st.segmented_control(" / ".join(words(each)("language") for each in LANGUAGES), LANGUAGES, key="lang", required=True,
+                             format_func=OWN_NAME.get, label_visibility="collapsed")
+    lang = state["lang"]
+    state["lang_shown"] = state["lang_written"] = lang
+    if address != lang:
+        st.query_params["lang"] = lang
+    return lang
+
+
+def _named(name: str, show: Callable[[], None]) -> Callable[[], None]:
+    show.__name__ = name
+    return show
+
+
+def _lesson_page(entry: Entry, lang: str, entries: list[Entry], pages: dict) -> st.Page:
+    show = _named(entry.slug.replace("-", "_"), lambda: views.lesson_page(entry, lang, entries, pages))
+    return st.Page(show, title=title_of(entry.slug, lang), url_path=entry.slug)
+
+
+def sidebar(lang: str, entries: list[Entry], pages: dict, slug: str) -> None:
+    say = words(lang)
+    with st.container(key="lab-home"):
+        st.page_link(pages[""], label=say("course"), query_params={"lang": lang})
+    with st.container(key="lab-chapters"):
+        for entry in entries:
+            here = "-here" if entry.slug == slug else ""
+            kind = "branch" if entry.branch else "chapter"
+            with st.container(key=f"lab-nav-{kind}{here}-{entry.slug}"):
+                views.chapter_link(entry, lang, pages[entry.slug])
+        if "check" in pages:
+            with st.container(key="lab-nav-check"):
+                st.page_link(pages["check"], label=say("check"), query_params={"lang": lang})
+
+
+def unknown(value: str, lang: str, entries: list[Entry], pages: dict) -> None:
+    say = words(lang)
+    shown = value if len(value) <= SHOWN_VALUE else value[:SHOWN_VALUE] + "…"
+    sentence = say("unknown_lesson" if entries else "unknown_none", value=shown)
+    with st.container(key="lab-prose-unknown"):
+        st.html(f'<p class="lab-refusal" role="alert">{html.escape(sentence)}</p>')
+        for entry in entries:
+            views.chapter_link(entry, lang, pages[entry.slug])
+        st.page_link(pages[""], label=say("back_home"), query_params={"lang": lang})
