@@ -39,6 +39,13 @@ class Stage:
 
 
 @dataclass(frozen=True)
+class Html:
+    """A drawing or table that needs no script. Escape what comes from outside; colours by the --lab-… variables."""
+
+    body: str
+
+
+@dataclass(frozen=True)
 class Readout:
     """A big figure under the picture. `change` says how it moved since the state before."""
 
@@ -58,6 +65,7 @@ class View:
     sentence: str
     rows: tuple[Mapping[str, Any], ...]  # the picture's data, for CSV and JSON; SI units in the names
     papers: tuple[Quantity, ...]  # where the numbers come from
+    beside: tuple[Vega | Stage | Html, ...] = ()  # further pictures under the first
     simplified: str = ""  # what is simplified, said on screen
     derivation: str = ""  # Markdown, folded
 

@@ -157,7 +157,7 @@ def _instrument(id: str, key: str, lang: str, base: dict[str, Any], guess: str) 
             return
         if guess and state["guess"] != "skip":
             _tell(widget, guess, result, words, ours, lang, state)
-        _put_picture(widget, key, view, base, state, lang)
+        _put_pictures(widget, key, view, base, state, lang)
         _put_controls(widget, key, words, ours, base, state)
         if widget.live:
             _put_live(widget, key, params, words, ours, lang, state)
@@ -210,23 +210,31 @@ def _put_head(widget, key, words: Words, ours: Words, mark: str, rows, base) -> 
     )  # fmt: skip
 
 
-def _put_picture(widget, key: str, view, base, state, lang: str) -> None:
-    match view.picture:
-        case components.Vega(spec, clicks):
-            spec = {**spec, "description": view.sentence}
+def _put_pictures(widget, key: str, view, base, state, lang: str) -> None:
+    for number, picture in enumerate((view.picture, *view.beside)):
+        slot = f"{key}/picture{number or ''}"
+        match picture:
+            case components.Vega(spec, clicks):
+                selecting = {"on_select": _picked(key, slot, clicks, base, state), "selection_mode": list(clicks)} if clicks else {}
+                st.vega_lite_chart(spec=spec, key=slot, theme=None, width="stretch", alt=view.sentence, **selecting)
+            case components.Stage():
+                player.show(widget, slot, picture, view.sentence, lang)
+            case components.Html(body):
+                st.html(body)
 
-            def picked():
-                for selection, field in clicks.items():
-                    points = st.session_state[f"{key}/picture"].selection.get(selection) or []
-                    if points and field in points[0]:
-                        state["values"][field] = points[0][field]
-                        state["complaints"] = []
-                        _write_url(key, base, state)
 
-            selecting = {"on_select": picked, "selection_mode": list(clicks)} if clicks else {}
-            st.vega_lite_chart(spec=spec, key=f"{key}/picture", theme=None, width="stretch", **selecting)
-        case components.Stage():
-            player.show(widget, f"{key}/picture", view.picture, view.sentence, lang)
+def _picked(key: str, slot: str, clicks, base, state):
+    """A click on a mark sets the parameter that the selection stands for."""
+
+    def picked():
+        for selection, field in clicks.items():
+            points = st.session_state[slot].selection.get(selection) or []
+            if points and field in points[0]:
+                state["values"][field] = points[0][field]
+                state["complaints"] = []
+                _write_url(key, base, state)
+
+    return picked
 
 
 def _put_controls(widget, key: str, words: Words, ours: Words, base, state) -> None:

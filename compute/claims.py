@@ -54,7 +54,7 @@ def _():
     return computed(2 * model.parameters_per_token, "B", "parameters × 2 B (bf16)", parameters=model.parameters_per_token)
 
 
-@claim("anchor.decode_bound", "只读权重时,带宽允许的上限", "the most that bandwidth allows when only weights are read")
+@claim("anchor.decode_bound", "只读权重时，带宽允许的上限", "the most that bandwidth allows when only weights are read")
 def _():
     model, chip = _anchor()
     bytes_ = 2 * model.parameters_per_token
@@ -226,12 +226,12 @@ def _():
     return computed(chip.bandwidth_bytes_per_s / bytes_, "token/s", "bandwidth / INT4 bytes", bandwidth=chip.bandwidth_bytes_per_s, bytes=bytes_)
 
 
-@claim("kv.without_cache", "不用缓存,K/V 计算次数", "K/V computations without a cache")
+@claim("kv.without_cache", "不用缓存，K/V 计算次数", "K/V computations without a cache")
 def _():
     return computed(kv.computations(4, 1000).without_cache, "count", "Σ (4 + i), i = 0 … 999", prompt=4, new=1000)
 
 
-@claim("kv.with_cache", "用缓存,K/V 计算次数", "K/V computations with a cache")
+@claim("kv.with_cache", "用缓存，K/V 计算次数", "K/V computations with a cache")
 def _():
     return computed(kv.computations(4, 1000).with_cache, "count", "4 + 1000 − 1", prompt=4, new=1000)
 
@@ -336,13 +336,13 @@ def _():
     return computed(58 * (keys + 2 * state), "B", "batch × (4096 × KV + 2 × state)", batch=58, kv_bytes=keys, state_bytes=state)
 
 
-@claim("anchor.batch58.slower_step", "batch 1 → 58,一步的时间之比", "batch 1 → 58, ratio of step times")
+@claim("anchor.batch58.slower_step", "batch 1 → 58，一步的时间之比", "batch 1 → 58, ratio of step times")
 def _():
     one, full = (_decode_claim(b, "step_seconds", "s", STEP_FORMULA).value for b in (1, 58))
     return computed(full / one, "×", "step(58) / step(1)", batch_58=full, batch_1=one)
 
 
-@claim("anchor.batch58.more_tokens", "batch 1 → 58,总吞吐之比", "batch 1 → 58, ratio of total throughput")
+@claim("anchor.batch58.more_tokens", "batch 1 → 58，总吞吐之比", "batch 1 → 58, ratio of total throughput")
 def _():
     one, full = (_decode_claim(b, "tokens_per_second", "token/s", "batch / step").value for b in (1, 58))
     return computed(full / one, "×", "throughput(58) / throughput(1)", batch_58=full, batch_1=one)

@@ -10,39 +10,39 @@ from typing import Any
 
 MESSAGES: dict[str, dict[str, str]] = {
     "bad_input": {
-        "zh": "参数 {field} = {value!r} 不行:{reason_zh}。",
+        "zh": "参数 {field} = {value!r} 不行：{reason_zh}。",
         "en": "{field} = {value!r} is not possible: {reason}.",
     },
     "unknown_name": {
-        "zh": "没有名为 {value!r} 的{what_zh};已有:{known}。",
+        "zh": "没有名为 {value!r} 的{what_zh}；已有：{known}。",
         "en": "there is no {what} called {value!r}; known: {known}.",
     },
     "does_not_fit": {
-        "zh": "放不下:{model} 在 {chip} 上需要 {needed_gb:.4g} GB(权重 {weights_gb:.4g} + KV 与状态 {cache_gb:.4g}),"
-        "显存 {memory_gb:.4g} GB,还差 {missing_gb:.4g} GB;请减小 batch 或上下文、降低位宽,或换更大的卡。",
+        "zh": "放不下：{model} 在 {chip} 上需要 {needed_gb:.4g} GB（权重 {weights_gb:.4g} + KV 与状态 {cache_gb:.4g}）,"
+        "显存 {memory_gb:.4g} GB，还差 {missing_gb:.4g} GB；请减小 batch 或上下文、降低位宽，或换更大的卡。",
         "en": "does not fit: {model} on {chip} needs {needed_gb:.4g} GB (weights {weights_gb:.4g} + KV and state "
         "{cache_gb:.4g}), the card has {memory_gb:.4g} GB, {missing_gb:.4g} GB are missing; take a smaller batch or "
         "context, fewer bits, or a larger card.",
     },
     "broken_data": {
-        "zh": "数据文件 {path} 有问题:{reason};请从仓库恢复该文件。",
+        "zh": "数据文件 {path} 有问题：{reason}；请从仓库恢复该文件。",
         "en": "the data file {path} is broken: {reason}; restore it from the repository.",
     },
     "unavailable": {
-        "zh": "计算服务暂时不在({reason_zh});页面改用已存的结果,服务恢复后会自动接上。",
+        "zh": "计算服务暂时不在（{reason_zh}）；页面改用已存的结果，服务恢复后会自动接上。",
         "en": "the compute service is away ({reason}); the page uses stored results and reconnects by itself.",
     },
     "busy": {
-        "zh": "计算服务正忙,前面还有 {waiting} 个任务;请约 {retry_after:.0f} 秒后再试。",
+        "zh": "计算服务正忙，前面还有 {waiting} 个任务；请约 {retry_after:.0f} 秒后再试。",
         "en": "the compute service is busy with {waiting} jobs waiting; try again in about {retry_after:.0f} s.",
     },
     "rate_limited": {
-        "zh": "同一来源每分钟最多 {limit} 次;请约 {retry_after:.0f} 秒后再试。",
+        "zh": "同一来源每分钟最多 {limit} 次；请约 {retry_after:.0f} 秒后再试。",
         "en": "at most {limit} calls a minute from one client; try again in about {retry_after:.0f} s.",
     },
     "cancelled": {"zh": "已取消。", "en": "cancelled."},
     "timed_out": {
-        "zh": "{function} 超过了 {limit:.0f} 秒的时限,已停止;请缩短输入再试。",
+        "zh": "{function} 超过了 {limit:.0f} 秒的时限，已停止；请缩短输入再试。",
         "en": "{function} passed its limit of {limit:.0f} s and was stopped; try a shorter input.",
     },
     "no_model": {
@@ -50,7 +50,7 @@ MESSAGES: dict[str, dict[str, str]] = {
         "en": "model {model} cannot be loaded: {reason}; {way_out}",
     },
     "internal": {
-        "zh": "这里出了程序错误(编号 {id});其余部分照常可用,详情在服务日志里。",
+        "zh": "这里出了程序错误（编号 {id}）；其余部分照常可用，详情在服务日志里。",
         "en": "something went wrong on our side (id {id}); everything else goes on, details are in the service log.",
     },
 }

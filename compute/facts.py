@@ -146,7 +146,7 @@ def model(ref: ModelRef) -> ModelShape:
         return shapes.textbook(**numbers, name=str(ref.get("name", "inline")))
     raise BadInput(
         "model", sorted(ref), 'an object needs "hidden_size" … as in a config.json, or "parameters"',
-        "对象里要有 config.json 的 hidden_size 等键,或 parameters",
+        "对象里要有 config.json 的 hidden_size 等键，或 parameters",
     )  # fmt: skip
 
 

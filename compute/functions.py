@@ -137,6 +137,6 @@ def complaint(e: pydantic.ValidationError, known: list[str]) -> BadInput | Unkno
     elif kind.startswith(("int", "float", "finite")):
         en, zh = "a number is needed" if "float" in kind else "a whole number is needed", "要填数字" if "float" in kind else "要填整数"
     else:
-        en, zh = first["msg"][0].lower() + first["msg"][1:], f"类型不对({kind})"
+        en, zh = first["msg"][0].lower() + first["msg"][1:], f"类型不对（{kind}）"
     shown = value if isinstance(value, (int, float, bool, type(None))) else str(value)[:80]
     return BadInput(field or "parameters", shown, en, zh)

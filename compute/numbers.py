@@ -49,7 +49,7 @@ def quoted_names() -> dict[str, Quantity]:
         for field, (attribute, unit, zh, en) in CHIP_FIELDS.items():
             found[f"{chip.id}.{field}"] = _quoted(getattr(chip, attribute), unit, chip, zh, en)
         for dtype, flops in chip.flops_per_s.items():
-            found[f"{chip.id}.flops_{dtype}"] = _quoted(flops, "FLOP/s", chip, f"{dtype} 峰值(稠密)", f"{dtype} peak (dense)")
+            found[f"{chip.id}.flops_{dtype}"] = _quoted(flops, "FLOP/s", chip, f"{dtype} 峰值（稠密）", f"{dtype} peak (dense)")
     for model in facts.models().values():
         if model.context_maximum:
             says = {"zh": f"{model.name} 的最大上下文", "en": f"longest context of {model.name}"}

@@ -1,0 +1,376 @@
+"""Where prefill and decode land under a chip's roof, and what moves them."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import asdict, dataclass
+from functools import partial
+from math import log10
+
+from pydantic.dataclasses import dataclass as checked
+
+from components import Guess, Html, Readout, Scene, Vega, View, Widget
+from components import theme
+from components.controls import Choice, Stops
+from components.text import amount, digits, short
+from compute import facts, kv, roofline
+from compute.facts import Chip
+from compute.quantity import Quantity
+from compute.roofline import Batch, Bits, Context, Decode, Group, KvBits, Op, Prefill, Prompt
+
+MODELS = ("qwen3.8-27b", "qwen3-8b", "qwen3-0.6b", "llama-3-8b", "llama-3-70b", "mixtral-8x7b", "deepseek-v3", "mini-256")
+BATCHES = (1, 2, 4, 8, 16, 32, 58, 64, 128, 256, 512, 1024)
+LENGTHS = (128, 512, 1000, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
+INTENSITIES = (0.3, 10_000.0)  # the chart's range, FLOP/byte
+NARROW = 480  # plot width in px below which the lesser labels are left out
+
+
+@checked(frozen=True, kw_only=True)
+class Params:
+    model: str = "qwen3.8-27b"
+    chip: str = "h100-sxm"
+    batch: Batch = 1
+    context: Context = 4096
+    prompt: Prompt = 4096
+    weight_bits: Bits = 16
+    group: Group = 128
+    kv_bits: KvBits = 16
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A point on the roof. flops_per_s is what the bound allows there."""
+
+    intensity: float
+    flops_per_s: float
+
+
+@dataclass(frozen=True)
+class Other:
+    """Another model at the same setting: the bytes of its step, or that it does not fit."""
+
+    id: str
+    name: str
+    bytes_per_step: float
+    fits: bool
+
+
+@dataclass(frozen=True)
+class Placement:
+    params: Params
+    model_name: str
+    chip: Chip
+    decode: Decode
+    prefill: Prefill
+    ops: tuple[Op, ...]
+    walk: tuple[tuple[int, Spot], ...]  # decode at each batch that fits
+    most: int  # requests that fit at this context
+    upgrade: float  # decode step time, A100 80G over H100, weights only: the same for every dense model
+    others: tuple[Other, ...]
+
+    @property
+    def decode_spot(self) -> Spot:
+        return Spot(self.decode.intensity, self.decode.flops_per_step / self.decode.step_seconds)
+
+    @property
+    def prefill_spot(self) -> Spot:
+        return Spot(self.prefill.intensity, self.prefill.flops / self.prefill.seconds)
+
+
+def run(params: Params, answer=None) -> Placement:
+    shape, chip = facts.model(params.model), facts.chip(params.chip)
+    stored = {"weight_bits": params.weight_bits, "group": params.group, "kv_bits": params.kv_bits}
+    decode = roofline.decode(params.model, params.chip, params.batch, params.context, **stored)
+    prefill = roofline.prefill(params.model, params.chip, params.prompt, **stored)
+    ops = roofline.decode_ops(shape, params.batch, params.context, *stored.values())
+    bare = shape.textbook and not shape.caches
+    most = 1 if bare else kv.capacity(params.model, params.chip, params.context, **stored).requests
+    walk = []
+    for batch in sorted({*(b for b in BATCHES if b <= most), most, params.batch}):
+        step = roofline.decode(params.model, params.chip, batch, params.context, **stored)
+        walk.append((batch, Spot(step.intensity, step.flops_per_step / step.step_seconds)))
+    a100, h100 = facts.chip("a100-80g-sxm"), facts.chip("h100-sxm")
+    return Placement(
+        params, shape.name, chip, decode, prefill, ops, tuple(walk), most,
+        h100.bandwidth_bytes_per_s / a100.bandwidth_bytes_per_s, _others(params, chip, stored),
+    )  # fmt: skip
+
+
+def _others(params: Params, chip: Chip, stored) -> tuple[Other, ...]:
+    found = []
+    for shape in facts.models().values():
+        if shape.textbook:
+            continue
+        ops = roofline.decode_ops(shape, params.batch, params.context, *stored.values())
+        need = roofline.memory(shape, chip, params.batch, params.context, *stored.values())
+        found.append(Other(shape.id, shape.name, sum(op.bytes for op in ops), not need.missing_bytes))
+    return tuple(found)
+
+
+# ---- drawing
+
+
+def draw(result: Placement, scene: Scene) -> View:
+    words, lang, p = scene.words, scene.lang, result.params
+    d = result.decode
+    show = partial(amount, lang=lang)
+    says = words(
+        f"says.{d.bound}", batch=f"{p.batch:,}", bytes=show(d.bytes_per_step, "B"), step=show(d.step_seconds, "s"),
+        share=show(d.compute_share, "ratio"), flops=show(d.flops_per_step, "FLOP"),
+    )  # fmt: skip
+    says += words(f"says.prefill.{result.prefill.bound}", prompt=f"{p.prompt:,}", seconds=show(result.prefill.seconds, "s"))
+    simplified = words("simplified")
+    if d.textbook:
+        simplified += " " + words("textbook", cards=d.cards_needed)
+    if any(m.copies > m.used for m in facts.model(p.model).matrices):
+        simplified += " " + words("experts")
+    return View(
+        picture=Vega(_roof(result, scene), clicks={"chip": "chip"}),
+        beside=(Html(_ledger(result, scene)), Vega(_strip(result, scene), clicks={"model": "model"})),
+        readouts=_readouts(result, scene),
+        sentence=says,
+        rows=_rows(result),
+        papers=_papers(result),
+        simplified=simplified,
+    )
+
+
+def _readouts(result: Placement, scene: Scene) -> tuple[Readout, ...]:
+    words, lang, before = scene.words, scene.lang, scene.before
+
+    def one(id: str, value: float, unit: str, old: float | None, note: str = "") -> Readout:
+        change = "" if old is None or digits(old) == digits(value) else words("before", value=amount(old, unit, lang))
+        return Readout(words(f"readout.{id}"), *short(value, unit, lang), change, note)
+
+    b = before
+    return (
+        one("throughput", result.decode.tokens_per_second, "token/s", b and b.decode.tokens_per_second),
+        one("step", result.decode.step_seconds, "s", b and b.decode.step_seconds),
+        one("share", result.decode.compute_share, "ratio", b and b.decode.compute_share),
+        one("prefill", result.prefill.seconds, "s", b and b.prefill.seconds),
+        one("most", result.most, "request", b and b.most),
+    )
+
+
+def _rows(result: Placement) -> tuple[dict, ...]:
+    setting = asdict(result.params)
+    points = [{"row": "decode", "intensity_flop_per_byte": result.decode_spot.intensity, "flops_per_s": result.decode_spot.flops_per_s},
+              {"row": "prefill", "intensity_flop_per_byte": result.prefill_spot.intensity, "flops_per_s": result.prefill_spot.flops_per_s}]  # fmt: skip
+    walk = [{"row": "walk", "batch": n, "intensity_flop_per_byte": s.intensity, "flops_per_s": s.flops_per_s} for n, s in result.walk]
+    ops = [
+        {"row": f"op:{op.name}", "flops": op.flops, "weight_bytes": op.weight_bytes, "kv_bytes": op.kv_bytes,
+         "state_bytes": op.state_bytes, "activation_bytes": op.activation_bytes}
+        for op in result.ops
+    ]  # fmt: skip
+    return tuple(setting | row for row in points + walk + ops)
+
+
+def _papers(result: Placement) -> tuple[Quantity, ...]:
+    d, p, chip = result.decode, result.params, result.chip
+    shape = facts.model(p.model)
+
+    def computed(value, unit, formula, zh, en, **inputs):
+        return Quantity(value, unit, "computed", formula, inputs, says={"zh": zh, "en": en})
+
+    return (
+        computed(d.step_seconds, "s", "max(bytes / bandwidth, FLOP / peak)", "解码一步的时间", "time of a decode step",
+                 bytes=d.bytes_per_step, bandwidth=chip.bandwidth_bytes_per_s, flop=d.flops_per_step, peak=chip.peak),
+        computed(d.bytes_per_step, "B", "weights + batch × (context × KV per token + 2 × state)", "一步搬的字节", "bytes of a step",
+                 batch=p.batch, context=p.context, weight_bits=p.weight_bits, kv_bits=p.kv_bits),
+        computed(d.flops_per_step, "FLOP", "batch × (2 × parameters + 4 × context × heads × head_dim × layers)", "一步的运算", "arithmetic of a step",
+                 parameters=shape.parameters_per_token, batch=p.batch, context=p.context),
+        computed(result.prefill.seconds, "s", "max(bytes / bandwidth, (2 × parameters × n + Σ 2 n² × heads × head_dim) / peak)",
+                 "prefill 的时间", "time of the prefill", n=p.prompt, flop=result.prefill.flops),
+        Quantity(chip.bandwidth_bytes_per_s, "B/s", "measured" if chip.measured else "quoted", source=chip.source,
+                 conditions={"note": chip.note or (chip.source.note if chip.source else "")}, says={"zh": f"{chip.name} 带宽", "en": f"{chip.name} bandwidth"}),
+        Quantity(chip.peak, "FLOP/s", "measured" if chip.measured else "quoted", source=chip.source,
+                 conditions={"note": chip.note or (chip.source.note if chip.source else "")}, says={"zh": f"{chip.name} 16 位峰值（稠密）", "en": f"{chip.name} 16-bit peak (dense)"}),
+        Quantity(shape.parameters_per_token, "parameter", "quoted", "Σ matrices multiplied", source=shape.source,
+                 says={"zh": f"{shape.name} 的 config", "en": f"config of {shape.name}"}),
+    )  # fmt: skip
+
+
+def _roof(result: Placement, scene: Scene) -> dict:
+    """log-log: achieved FLOP/s against FLOP/byte; other chips' ridges can be clicked."""
+    words, lang, tone = scene.words, scene.lang, partial(theme.colour, theme=scene.theme)
+    chip = result.chip
+    low, high = INTENSITIES
+    ridge = roofline.ridge(chip)
+    roof = [{"x": x, "y": min(chip.peak, chip.bandwidth_bytes_per_s * x)} for x in (low, ridge, high)]
+    chips = facts.chips().values()
+    y_low = min(low * chip.bandwidth_bytes_per_s * 0.7, result.decode_spot.flops_per_s * 0.4)
+    y_high = max(max(c.peak for c in chips if not c.measured) * 1.6, chip.peak * 2)
+    ridges = [
+        {"chip": c.id, "name": c.name, "x": roofline.ridge(c), "y": c.peak, "bandwidth": c.bandwidth_bytes_per_s / 1e12, "peak": c.peak / 1e12}
+        for c in chips
+        if y_low < c.peak < y_high
+    ]
+    spots = [
+        ("decode", result.decode_spot, words("spot.decode", batch=f"{result.params.batch:,}"), result.decode.tokens_per_second),
+        ("prefill", result.prefill_spot, words("spot.prefill", prompt=f"{result.params.prompt:,}"), result.prefill.tokens_per_second),
+    ]
+    points = [{"phase": phase, "x": s.intensity, "y": s.flops_per_s, "label": f"{label}\n{amount(rate, 'token/s', lang)}"} for phase, s, label, rate in spots]
+    ghosts = []
+    if scene.before is not None:
+        for phase, spot in (("decode", scene.before.decode_spot), ("prefill", scene.before.prefill_spot)):
+            now = result.decode_spot if phase == "decode" else result.prefill_spot
+            if abs(log10(spot.intensity / now.intensity)) + abs(log10(spot.flops_per_s / now.flops_per_s)) > 0.01:
+                ghosts.append({"phase": phase, "x": spot.intensity, "y": spot.flops_per_s, "x2": now.intensity, "y2": now.flops_per_s})
+    walk = [{"x": s.intensity, "y": s.flops_per_s, "label": words("walk.full", batch=f"{n:,}")} for n, s in result.walk]
+    if result.params.batch == result.most:
+        walk[-1]["label"] = ""  # the point itself says so
+    x = {"field": "x", "type": "quantitative", "scale": {"type": "log", "domain": [low, high]}, "title": words("axis.x"),
+         "axis": {"values": [0.3, 1, 3, 10, 30, 100, 300, 1000, 3000, 10000], "labelOverlap": "parity", "labelSeparation": 8, "format": ",~g", "grid": True}}  # fmt: skip
+    decades = [10.0**e for e in range(int(log10(y_low)) - 1, int(log10(y_high)) + 2)]
+    y = {"field": "y", "type": "quantitative", "scale": {"type": "log", "domain": [y_low, y_high], "nice": False}, "title": words("axis.y"),
+         "axis": {"titleAngle": 0, "titleAlign": "left", "titleAnchor": "end", "titleX": -46, "titleY": -16, "values": [v for v in decades if y_low <= v <= y_high], "labelExpr": "datum.value >= 1e12 ? format(datum.value/1e12, ',~g') + ' T' : format(datum.value/1e9, ',~g') + ' G'"}}  # fmt: skip
+    colour = {"field": "phase", "type": "nominal", "scale": {"domain": ["decode", "prefill"], "range": [tone("decode"), tone("prefill")]}, "legend": None}
+    shape = {"field": "phase", "type": "nominal", "scale": {"domain": ["decode", "prefill"], "range": ["circle", "diamond"]}, "legend": None}
+    slope_x = (low * ridge) ** 0.5 * 1.0
+
+    def layer(values, mark, **encoding):
+        return {"data": {"values": values}, "mark": mark, "encoding": {"x": x, "y": y, **encoding}}
+
+    line = {"type": "line", "interpolate": "linear"}
+    text = {"type": "text", "font": theme.SANS[lang], "fontSize": 13, "lineBreak": "\n", "lineHeight": 18}
+    narrow = {"expr": f"width < {NARROW} ? '' : datum.label"}
+    return {
+        "height": 400,
+        "config": theme.vega_config(scene.theme, lang),
+        "layer": [
+            layer([{"x": ridge, "y": y_low, "y2": chip.peak}], {"type": "rule", "strokeDash": [2, 4], "color": tone("bound")}, y2={"field": "y2"}),
+            layer(roof, {**line, "strokeDash": [6, 4], "strokeWidth": 2, "color": tone("bound")}),
+            layer([{"x": slope_x, "y": slope_x * chip.bandwidth_bytes_per_s, "label": words("wall.memory", rate=amount(chip.bandwidth_bytes_per_s, "B/s", lang))}],
+                  {**text, "align": "right", "dx": -10, "dy": -8, "color": tone("muted"), "text": narrow}),
+            layer([{"x": high, "y": chip.peak, "label": words("wall.compute", rate=amount(chip.peak, "FLOP/s", lang))}],
+                  {**text, "align": "right", "dy": -10, "color": tone("muted")}, text={"field": "label"}),
+            layer([{"x": ridge, "y": y_low, "label": words("ridge", x=digits(ridge))}],
+                  {**text, "align": "right", "dx": -6, "dy": -10, "color": tone("muted")}, text={"field": "label"}),
+            {
+                **layer(ridges, {"type": "point", "shape": "triangle-up", "filled": True, "size": 70, "cursor": "pointer"}),
+                "params": [{"name": "chip", "select": {"type": "point", "fields": ["chip"], "clear": False}}],
+                "encoding": {
+                    "x": x, "y": y,
+                    "color": {"condition": {"test": f"datum.chip === '{chip.id}'", "value": tone("ink")}, "value": tone("ghost")},
+                    "tooltip": [{"field": "name", "title": words("tip.chip")},
+                                {"field": "peak", "title": "TFLOP/s", "format": ",.4~g"}, {"field": "bandwidth", "title": "TB/s", "format": ",.4~g"}],
+                },
+            },
+            layer(walk, {**line, "strokeWidth": 7, "color": tone("decode"), "opacity": 0.22}),
+            layer(walk[-1:], {**text, "align": "right", "dx": -10, "dy": -6, "color": tone("decode"), "text": narrow}),
+            layer(ghosts, {"type": "rule", "strokeDash": [1, 3], "color": tone("ghost")}, x2={"field": "x2"}, y2={"field": "y2"}),
+            layer(ghosts, {"type": "point", "filled": False, "size": 130, "strokeWidth": 1.5}, color=colour, shape=shape),
+            layer(points, {"type": "point", "filled": True, "size": 190, "opacity": 1, "stroke": tone("paper"), "strokeWidth": 1.5}, color=colour, shape=shape,
+                  tooltip=[{"field": "label", "title": words("tip.point")}, {"field": "x", "title": "FLOP/B", "format": ",.3~g"}]),
+            *(
+                layer([point], {**text, "fontWeight": 600, "fontSize": 14, "align": align, "baseline": "top", "dx": dx, "dy": dy},
+                      text={"field": "label"}, color=colour)
+                for point, (align, dx, dy) in zip(points, (_label_place(points[0]["x"]), _label_place(points[1]["x"])))
+            ),
+        ],
+    }  # fmt: skip
+
+
+def _label_place(x: float) -> tuple[str, int, int]:
+    """Labels below their points, on the side where the chart has room."""
+    low, high = INTENSITIES
+    return ("left", 12, 6) if log10(x / low) < 0.55 * log10(high / low) else ("right", 8, 16)
+
+
+def _strip(result: Placement, scene: Scene) -> dict:
+    """Other models at the same setting on a line of bytes per step; a click takes one."""
+    words, lang, tone = scene.words, scene.lang, partial(theme.colour, theme=scene.theme)
+    values = [
+        {"model": o.id, "name": o.name, "bytes": o.bytes_per_step, "fits": words("strip.fits") if o.fits else words("strip.misfit"), "ok": o.fits}
+        for o in result.others
+    ]
+    mine = result.params.model
+    x = {"field": "bytes", "type": "quantitative", "scale": {"type": "log", "nice": False, "padding": 12}, "title": words("axis.strip"),
+         "axis": {"grid": False, "tickCount": 5, "labelOverlap": "greedy",
+                  "labelExpr": "datum.value >= 1e9 ? format(datum.value/1e9, ',~g') + ' GB' : format(datum.value/1e6, ',~g') + ' MB'"}}  # fmt: skip
+    return {
+        "height": 92,
+        "config": theme.vega_config(scene.theme, lang),
+        "data": {"values": values},
+        "layer": [
+            {
+                "params": [{"name": "model", "select": {"type": "point", "fields": ["model"], "clear": False}}],
+                "mark": {"type": "point", "size": 110, "filled": True, "cursor": "pointer", "opacity": 1},
+                "encoding": {
+                    "x": x,
+                    "shape": {"condition": {"test": "datum.ok", "value": "circle"}, "value": "M-1,-1L1,1M-1,1L1,-1"},
+                    "color": {"condition": {"test": f"datum.model === '{mine}'", "value": tone("weights")}, "value": tone("ghost")},
+                    "stroke": {"condition": {"test": f"datum.model === '{mine}'", "value": tone("weights")}, "value": tone("ghost")},
+                    "tooltip": [{"field": "name", "title": words("control.model")}, {"field": "bytes", "format": ".3s", "title": "B"}, {"field": "fits", "title": " "}],
+                },
+            },
+            {
+                "transform": [{"filter": f"datum.model === '{mine}'"}],
+                "mark": {"type": "text", "dy": -13, "fontSize": 13, "fontWeight": 600, "color": tone("weights")},
+                "encoding": {"x": x, "text": {"field": "name"}},
+            },
+        ],
+    }  # fmt: skip
+
+
+PARTS = (("weights", "weight_bytes"), ("kv", "kv_bytes"), ("state", "state_bytes"))
+
+
+def _ledger(result: Placement, scene: Scene) -> str:
+    """The rows behind the step, folded: bytes of each group and its arithmetic; they add up to the step's totals."""
+    words, lang = scene.words, scene.lang
+    total = result.decode.bytes_per_step
+    rows = []
+    for op in result.ops:
+        kind = next((k for k, field in PARTS if getattr(op, field)), "activations")
+        bytes_ = op.bytes or op.activation_bytes
+        width = 0 if kind == "activations" else 100 * bytes_ / total
+        bar = f'<i style="display:block;height:10px;width:{width:.2f}%;min-width:1px;background:var(--lab-{kind if kind != "activations" else "ghost"})"></i>'
+        note = f" ({words('ledger.uncharged')})" if kind == "activations" else ""
+        rows.append(
+            f"<tr><td>{html.escape(words.get('op.' + op.name, op.name))}{html.escape(note)}</td><td class='n'>{op.layers or ''}</td><td class='n'>{amount(bytes_, 'B', lang)}</td>"
+            f"<td style='width:30%'>{bar}</td><td class='n'>{amount(op.flops, 'FLOP', lang) if op.flops else '–'}</td></tr>"
+        )
+    d = result.decode
+    rows.append(
+        f"<tr class='total'><td>{words('ledger.total')}</td><td></td><td class='n'>{amount(d.bytes_per_step, 'B', lang)} → {amount(d.memory_seconds, 's', lang)}</td>"
+        f"<td></td><td class='n'>{amount(d.flops_per_step, 'FLOP', lang)} → {amount(d.compute_seconds, 's', lang)}</td></tr>"
+    )
+    heads = "".join(f"<th>{words('ledger.' + c)}</th>" for c in ("part", "layers", "bytes", "share", "flops"))
+    return (
+        f'<details class="lab-papers lab-ledger"><summary>{words("ledger.title", bytes=amount(d.bytes_per_step, "B", lang), flops=amount(d.flops_per_step, "FLOP", lang))}</summary>'
+        f'<div class="lab-scroll"><table><thead><tr>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table></div></details>'
+    )
+
+
+def _model_name(id: str) -> str:
+    return facts.model(id).name
+
+
+def _chip_name(id: str) -> str:
+    return facts.chip(id).name
+
+
+WIDGET = Widget(
+    id="roofline-placer",
+    Params=Params,
+    controls=(
+        Choice("model", lambda: tuple(facts.models()), _model_name),
+        Choice("chip", lambda: tuple(facts.chips()), _chip_name),
+        Stops("batch", BATCHES),
+        Stops("context", LENGTHS),
+        Stops("prompt", (16, 64, *LENGTHS)),
+        Stops("weight_bits", (2, 3, 4, 5, 6, 8, 16), lambda v: f"{v:g}"),
+        Stops("group", (32, 64, 128, 256, 1024)),
+        Stops("kv_bits", (4, 8, 16), lambda v: f"{v:g}"),
+    ),
+    run=run,
+    draw=draw,
+    guesses={
+        "upgrade": Guess(
+            choices=("same", "decode", "compute", "ten"),
+            right=lambda r: "decode",
+            truth=lambda r: Quantity(r.upgrade, "×", "computed", "bandwidth(H100) / bandwidth(A100)"),
+        ),
+    },
+)
