@@ -39,8 +39,12 @@ class Chip:
 
     @property
     def peak(self) -> float:
-        """FLOP/s of 16-bit tensor arithmetic, the peak of every bound here: weight-only quantization computes in 16 bits."""
+        """FLOP/s of 16-bit tensor arithmetic; weight-only quantization computes in 16 bits too."""
         return self.flops_per_s["bf16"]
+
+    def peak_for(self, weight_bits: float) -> float:
+        """The peak that such weights meet: 32-bit arithmetic above 16 bits, where the chip's figure is known."""
+        return self.flops_per_s["fp32"] if weight_bits > 16 and "fp32" in self.flops_per_s else self.flops_per_s["bf16"]
 
 
 def read_json(path: Path) -> Any:
@@ -111,10 +115,14 @@ def chips() -> dict[str, Chip]:
 THIS_MACHINE = DATA.parent / "build" / "this-machine.json"
 
 
+def _this_machine_file() -> Path | None:
+    return next((path for path in (THIS_MACHINE, DATA / "measured" / "this-machine.json") if path.exists()), None)
+
+
 def this_machine() -> Chip | None:
     """The last measurement of this machine (`python -m compute call machine.measure`), else the one kept in data/measured."""
-    path = THIS_MACHINE if THIS_MACHINE.exists() else DATA / "measured" / "this-machine.json"
-    if not path.exists():
+    path = _this_machine_file()
+    if path is None:
         return None
     data = read_json(path)
     try:
@@ -127,6 +135,57 @@ def this_machine() -> Chip | None:
         )  # fmt: skip
     except KeyError as e:
         raise BrokenData(path.relative_to(DATA.parent), f"the key {e} is missing") from None
+
+
+@dataclass(frozen=True)
+class MeasuredRun:
+    """Tokens per second that somebody measured on a real engine; `context` is the mean over the run. Ours carry low and
+    high of the runs; a vendor's table does not."""
+
+    model: str
+    chip: str
+    bits: float
+    batch: int
+    context: int
+    tokens_per_second: float
+    engine: str
+    source: Source
+    low: float | None = None
+    high: float | None = None
+
+
+@cache
+def public_runs() -> tuple[MeasuredRun, ...]:
+    """Published whole-engine throughputs in which decoding rules (at least four times as many tokens out as in)."""
+    data = read_toml(DATA / "measured-public.toml")
+    runs = []
+    for row in data["throughput"]:
+        if row["output_tokens"] >= 4 * row["input_tokens"]:
+            s = data["sources"][row["source"]]
+            source = Source(s["title"], s["url"].format(release=row["release"]), s.get("where", ""), s["read_on"], "self-reported")
+            context = row["input_tokens"] + row["output_tokens"] // 2
+            bits = 8 if row["dtype"] == "fp8" else 16
+            runs.append(
+                MeasuredRun(row["model"], row["chip"], bits, row["batch"], context, row["tokens_per_s"], f"TensorRT-LLM {row['release']}", source)
+            )
+    return tuple(runs)
+
+
+def own_runs() -> tuple[MeasuredRun, ...]:
+    """Our models decoding on this machine, from its last measurement."""
+    path = _this_machine_file()
+    if path is None:
+        return ()
+    data = read_json(path)
+    source = Source(data["conditions"]["command"], read_on=data["conditions"]["date"])
+    return tuple(
+        MeasuredRun(d["model"], "this-machine", d["bits"], 1, d["context"], d["tokens_per_second"], f"torch {d['dtype']}", source, d["low"], d["high"])
+        for d in data["decodes"]
+    )
+
+
+def measured_runs() -> tuple[MeasuredRun, ...]:
+    return public_runs() + own_runs()
 
 
 ModelRef = str | dict

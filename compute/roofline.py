@@ -182,7 +182,7 @@ def decode(
     require_fit(shape, card, need)
     ops = decode_ops(shape, batch, context, weight_bits, group, kv_bits)
     bytes_, flops = sum(op.bytes for op in ops), sum(op.flops for op in ops)
-    memory_seconds, compute_seconds = bytes_ / card.bandwidth_bytes_per_s, flops / card.peak
+    memory_seconds, compute_seconds = bytes_ / card.bandwidth_bytes_per_s, flops / card.peak_for(weight_bits)
     seconds = max(memory_seconds, compute_seconds)
     return Decode(
         step_seconds=seconds,
@@ -208,7 +208,7 @@ def prefill(
     require_fit(shape, card, memory(shape, card, 1, prompt, weight_bits, group, kv_bits))
     ops = prefill_ops(shape, prompt, weight_bits, group, kv_bits)
     bytes_, flops = sum(op.bytes for op in ops), sum(op.flops for op in ops)
-    memory_seconds, compute_seconds = bytes_ / card.bandwidth_bytes_per_s, flops / card.peak
+    memory_seconds, compute_seconds = bytes_ / card.bandwidth_bytes_per_s, flops / card.peak_for(weight_bits)
     seconds = max(memory_seconds, compute_seconds)
     bound: Bound = "memory" if memory_seconds >= compute_seconds else "compute"
     return Prefill(seconds, flops, bytes_, bound, prompt / seconds, memory_seconds, compute_seconds, flops / bytes_)
@@ -234,4 +234,4 @@ def ledger(
         require_fit(shape, card, memory(shape, card, 1, prompt, weight_bits, group, kv_bits))
         ops = prefill_ops(shape, prompt, weight_bits, group, kv_bits)
     bytes_, flops = sum(op.bytes for op in ops), sum(op.flops for op in ops)
-    return Ledger(phase, ops, bytes_, flops, bytes_ / card.bandwidth_bytes_per_s, flops / card.peak)
+    return Ledger(phase, ops, bytes_, flops, bytes_ / card.bandwidth_bytes_per_s, flops / card.peak_for(weight_bits))

@@ -14,7 +14,8 @@ from components import theme
 from components.controls import Choice, Stops
 from components.text import amount, digits, short
 from compute import facts, kv, roofline
-from compute.facts import Chip
+from compute.errors import Refused
+from compute.facts import Chip, MeasuredRun
 from compute.quantity import Quantity
 from compute.roofline import Batch, Bits, Context, Decode, Group, KvBits, Op, Prefill, Prompt
 
@@ -46,6 +47,17 @@ class Spot:
 
 
 @dataclass(frozen=True)
+class Dot:
+    """A run that somebody measured on this chip with this model, where it lies under the roof."""
+
+    spot: Spot
+    low: float | None  # FLOP/s of the slowest and fastest run, where known
+    high: float | None
+    run: MeasuredRun
+    of_bound: float  # measured over the ideal bound at its own batch and mean context
+
+
+@dataclass(frozen=True)
 class Other:
     """Another model at the same setting: the bytes of its step, or that it does not fit."""
 
@@ -67,6 +79,7 @@ class Placement:
     most: int  # requests that fit at this context
     upgrade: float  # decode step time, A100 80G over H100, weights only: the same for every dense model
     others: tuple[Other, ...]
+    dots: tuple[Dot, ...]
 
     @property
     def decode_spot(self) -> Spot:
@@ -92,8 +105,24 @@ def run(params: Params, answer=None) -> Placement:
     a100, h100 = facts.chip("a100-80g-sxm"), facts.chip("h100-sxm")
     return Placement(
         params, shape.name, chip, decode, prefill, ops, tuple(walk), most,
-        h100.bandwidth_bytes_per_s / a100.bandwidth_bytes_per_s, _others(params, chip, stored),
+        h100.bandwidth_bytes_per_s / a100.bandwidth_bytes_per_s, _others(params, chip, stored), _dots(params),
     )  # fmt: skip
+
+
+def _dots(params: Params) -> tuple[Dot, ...]:
+    found = []
+    for run in facts.measured_runs():
+        if (run.model, run.chip) != (params.model, params.chip):
+            continue
+        try:
+            ideal = roofline.decode(run.model, run.chip, run.batch, run.context, weight_bits=run.bits, group=params.group, kv_bits=run.bits)
+        except Refused:
+            continue  # "80 GB" of a real card is a little more than 80e9 bytes
+        per_token = ideal.flops_per_step / run.batch
+        low, high = (rate and rate * per_token for rate in (run.low, run.high))
+        spot = Spot(ideal.intensity, run.tokens_per_second * per_token)
+        found.append(Dot(spot, low, high, run, run.tokens_per_second / ideal.tokens_per_second))
+    return tuple(found)
 
 
 def _others(params: Params, chip: Chip, stored) -> tuple[Other, ...]:
@@ -120,6 +149,8 @@ def draw(result: Placement, scene: Scene) -> View:
     )  # fmt: skip
     says += words(f"says.prefill.{result.prefill.bound}", prompt=f"{p.prompt:,}", seconds=show(result.prefill.seconds, "s"))
     simplified = words("simplified")
+    if result.dots:
+        simplified += " " + words("dots", low=show(min(x.of_bound for x in result.dots), "ratio"), high=show(max(x.of_bound for x in result.dots), "ratio"))
     if d.textbook:
         simplified += " " + words("textbook", cards=d.cards_needed)
     if any(m.copies > m.used for m in facts.model(p.model).matrices):
@@ -162,7 +193,12 @@ def _rows(result: Placement) -> tuple[dict, ...]:
          "state_bytes": op.state_bytes, "activation_bytes": op.activation_bytes}
         for op in result.ops
     ]  # fmt: skip
-    return tuple(setting | row for row in points + walk + ops)
+    dots = [
+        {"row": "measured", "engine": d.run.engine, "batch": d.run.batch, "context": d.run.context, "tokens_per_second": d.run.tokens_per_second,
+         "of_bound": d.of_bound, "intensity_flop_per_byte": d.spot.intensity, "flops_per_s": d.spot.flops_per_s}
+        for d in result.dots
+    ]  # fmt: skip
+    return tuple(setting | row for row in points + walk + dots + ops)
 
 
 def _papers(result: Placement) -> tuple[Quantity, ...]:
@@ -172,7 +208,13 @@ def _papers(result: Placement) -> tuple[Quantity, ...]:
     def computed(value, unit, formula, zh, en, **inputs):
         return Quantity(value, unit, "computed", formula, inputs, says={"zh": zh, "en": en})
 
-    return (
+    dots = tuple(
+        Quantity(x.run.tokens_per_second, "token/s", "quoted" if x.run.low is None else "measured", source=x.run.source,
+                 conditions={"batch": x.run.batch, "mean context": x.run.context, "bits": x.run.bits, "of the ideal bound": f"{x.of_bound:.0%}"},
+                 says={"zh": x.run.engine, "en": x.run.engine})
+        for x in result.dots
+    )  # fmt: skip
+    return dots + (
         computed(d.step_seconds, "s", "max(bytes / bandwidth, FLOP / peak)", "解码一步的时间", "time of a decode step",
                  bytes=d.bytes_per_step, bandwidth=chip.bandwidth_bytes_per_s, flop=d.flops_per_step, peak=chip.peak),
         computed(d.bytes_per_step, "B", "weights + batch × (context × KV per token + 2 × state)", "一步搬的字节", "bytes of a step",
@@ -219,6 +261,11 @@ def _roof(result: Placement, scene: Scene) -> dict:
     walk = [{"x": s.intensity, "y": s.flops_per_s, "label": words("walk.full", batch=f"{n:,}")} for n, s in result.walk]
     if result.params.batch == result.most:
         walk[-1]["label"] = ""  # the point itself says so
+    dots = [
+        {"x": d.spot.intensity, "y": d.spot.flops_per_s, "low": d.low or d.spot.flops_per_s, "high": d.high or d.spot.flops_per_s,
+         "share": d.of_bound, "label": words("measured", engine=d.run.engine, batch=d.run.batch, rate=amount(d.run.tokens_per_second, "token/s", lang))}
+        for d in result.dots
+    ]  # fmt: skip
     x = {"field": "x", "type": "quantitative", "scale": {"type": "log", "domain": [low, high]}, "title": words("axis.x"),
          "axis": {"values": [0.3, 1, 3, 10, 30, 100, 300, 1000, 3000, 10000], "labelOverlap": "parity", "labelSeparation": 8, "format": ",~g", "grid": True}}  # fmt: skip
     decades = [10.0**e for e in range(int(log10(y_low)) - 1, int(log10(y_high)) + 2)]
@@ -258,6 +305,10 @@ def _roof(result: Placement, scene: Scene) -> dict:
             },
             layer(walk, {**line, "strokeWidth": 7, "color": tone("decode"), "opacity": 0.22}),
             layer(walk[-1:], {**text, "align": "right", "dx": -10, "dy": -6, "color": tone("decode"), "text": narrow}),
+            layer(dots, {"type": "rule", "color": tone("ink")}, y={**y, "field": "low"}, y2={"field": "high"}),
+            layer(dots, {"type": "point", "filled": True, "size": 60, "color": tone("ink"), "opacity": 0.9},
+                  tooltip=[{"field": "label", "title": words("tip.measured")}, {"field": "share", "title": words("tip.of_bound"), "format": ".0%"}]),
+            layer(dots[:1], {**text, "align": "right", "dx": -10, "dy": 14, "color": tone("ink"), "text": narrow}),
             layer(ghosts, {"type": "rule", "strokeDash": [1, 3], "color": tone("ghost")}, x2={"field": "x2"}, y2={"field": "y2"}),
             layer(ghosts, {"type": "point", "filled": False, "size": 130, "strokeWidth": 1.5}, color=colour, shape=shape),
             layer(points, {"type": "point", "filled": True, "size": 190, "opacity": 1, "stroke": tone("paper"), "strokeWidth": 1.5}, color=colour, shape=shape,
@@ -360,9 +411,9 @@ WIDGET = Widget(
         Stops("batch", BATCHES),
         Stops("context", LENGTHS),
         Stops("prompt", (16, 64, *LENGTHS)),
-        Stops("weight_bits", (2, 3, 4, 5, 6, 8, 16), lambda v: f"{v:g}"),
+        Stops("weight_bits", (2, 3, 4, 5, 6, 8, 16, 32), lambda v: f"{v:g}"),
         Stops("group", (32, 64, 128, 256, 1024)),
-        Stops("kv_bits", (4, 8, 16), lambda v: f"{v:g}"),
+        Stops("kv_bits", (4, 8, 16, 32), lambda v: f"{v:g}"),
     ),
     run=run,
     draw=draw,
