@@ -151,6 +151,8 @@ def draw(result: Placement, scene: Scene) -> View:
     simplified = words("simplified")
     if result.dots:
         simplified += " " + words("dots", low=show(min(x.of_bound for x in result.dots), "ratio"), high=show(max(x.of_bound for x in result.dots), "ratio"))
+        if max(x.of_bound for x in result.dots) > 1:
+            simplified += " " + words("cached")
     if d.textbook:
         simplified += " " + words("textbook", cards=d.cards_needed)
     if any(m.copies > m.used for m in facts.model(p.model).matrices):
