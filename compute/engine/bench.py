@@ -1,12 +1,15 @@
 """Decode speed, ours against transformers: the same weights, dtype and threads, in alternation in one process."""
 
+import argparse
+import json
 import statistics
 import time
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
 
+from compute.engine import registry
 from compute.engine.errors import ModelMissing
 from compute.engine.generate import decode
 from compute.engine.loader import Model, take_apart
@@ -106,6 +109,7 @@ def in_transformers(model: Model):
     """The same tensors in transformers' own class, in evaluation mode and without an end token."""
     try:
         import transformers
+        from transformers.initialization import no_init_weights
     except ImportError:
         raise ModelMissing(
             "transformers",
@@ -140,8 +144,38 @@ def in_transformers(model: Model):
         attention_bias=c.out_bias,
         mlp_bias=c.mlp_bias,
     )
-    reference = kind(config).to(model.weights.dtype).eval()
+    with no_init_weights():  # every number is replaced below
+        reference = kind(config).to(model.weights.dtype).eval()
     reference.load_state_dict(take_apart(model.weights))
     reference.generation_config.eos_token_id = None
     reference.generation_config.pad_token_id = 0
     return reference.to(model.weights.device)
+
+
+def main(argv: list[str]) -> int:
+    """`python -m compute bench decode`: one line a model, or everything as JSON."""
+    parser = argparse.ArgumentParser(prog="python -m compute bench", description="Ratios from one alternating run.")
+    decoding = parser.add_subparsers(dest="what", required=True).add_parser("decode", help="against transformers.generate")
+    decoding.add_argument("--model", action="append", help="id; may be repeated (default mini-256 and smollm2-135m)")
+    decoding.add_argument("--new-tokens", type=int, default=48)
+    decoding.add_argument("--rounds", type=int, default=5)
+    decoding.add_argument("--threads", type=int, help="default: those the model chose at loading")
+    decoding.add_argument("--json", action="store_true")
+    args = parser.parse_args(argv)
+    found = [
+        decode_speed(registry.shared().get(id), new_tokens=args.new_tokens, rounds=args.rounds, threads=args.threads)
+        for id in args.model or ("mini-256", "smollm2-135m")
+    ]
+    if args.json:
+        print(json.dumps([asdict(f) for f in found], ensure_ascii=False, indent=2))
+        return 0
+    for f in found:
+        print(
+            f"{f.model}: ours {shown(f.ours)} tok/s, transformers {shown(f.theirs)}, ratio {shown(f.ratio, 2)}, same tokens: "
+            f"{f.same_tokens}; {f.bandwidth_share:.0%} of {f.bandwidth_bytes_per_s / 1e9:.1f} GB/s; {f.conditions}"
+        )
+    return 0
+
+
+def shown(spread: Spread, digits: int = 1) -> str:
+    return f"{spread.median:.{digits}f} ({spread.low:.{digits}f}–{spread.high:.{digits}f})"

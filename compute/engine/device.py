@@ -19,7 +19,8 @@ steps, three alternating rounds, random weights of the same shapes), ms a token 
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """`auto` = cuda, else mps, else cpu. Raises SettingWrong when the device asked for is not there."""
+    """`auto` = what INFERENCE_LAB_DEVICE says, else cuda, else mps, else cpu. Raises SettingWrong for one that is not here."""
+    name = os.environ.get("INFERENCE_LAB_DEVICE", "auto") if name == "auto" else name
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     found = [kind for kind, is_there in there.items() if is_there]
     if name == "auto":

@@ -64,9 +64,22 @@ def read(path: Path) -> Source:
     return Source(config, list(names), tensor, frequencies, build_tokenizer(path, fields))
 
 
+class QuickReader(GGUFReader):
+    """GGUFReader takes a million small slices of its memory map; as a plain array each costs a third (98,000 strings of
+    SmolLM2: 5.1 s → 1.5 s, one busy core)."""
+
+    @property
+    def data(self) -> np.ndarray:
+        return self._plain
+
+    @data.setter
+    def data(self, mapped: np.memmap) -> None:
+        self._plain = mapped.view(np.ndarray)
+
+
 def open_gguf(path: Path) -> GGUFReader:
     try:
-        return GGUFReader(path)
+        return QuickReader(path)
     except (ValueError, IndexError, KeyError, OverflowError, struct.error, UnicodeDecodeError) as wrong:
         raise corrupt(path, f"not a whole GGUF file ({wrong})", f"不是完整的 GGUF 文件（{wrong}）") from None
 

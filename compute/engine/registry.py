@@ -15,6 +15,7 @@ import os
 import threading
 import tomllib
 from dataclasses import dataclass, field
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -84,7 +85,7 @@ class Registry:
         parameters = size = trouble = None
         try:
             require(entry)
-            parameters, size = weigh(entry.path)
+            parameters, size = weigh(entry.path, entry.path.stat().st_mtime_ns)
         except ModelError as error:
             trouble = {lang: error.message(lang) for lang in ("en", "zh")}
         is_default, loaded = entry.id == self.default, entry.id in self._loaded
@@ -105,6 +106,12 @@ def discover(root: Path = ROOT, settings: Path | None = None) -> Registry:
     if len(chosen) > 1:
         raise wrong(file, f"{' and '.join(chosen)} are both default", f"{'、'.join(chosen)} 都写了 default", "keep one", "只留一个")
     return Registry({entry.id: entry for entry in entries}, chosen[0] if chosen else "mini-256")
+
+
+@cache
+def shared() -> Registry:
+    """The models of this process, so that everything in it loads each of them once."""
+    return discover()
 
 
 def read_settings(file: Path) -> dict[str, dict[str, Any]]:
@@ -149,8 +156,9 @@ def require(entry: Entry) -> None:
     raise ModelMissing(entry.id, f"{entry.path} is not there", f"{entry.path} 不存在", out, out_zh)
 
 
-def weigh(path: Path) -> tuple[int, int]:
-    """(parameters, bytes of the weight files), from headers."""
+@lru_cache
+def weigh(path: Path, changed: int) -> tuple[int, int]:
+    """(parameters, bytes of the weight files), from headers; remembered until the path's time of change is another."""
     if path.is_dir():
         files = directory.weight_files(path)
         shapes = [shape for file in files for shape in directory.tensor_shapes(file).values()]

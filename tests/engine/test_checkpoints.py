@@ -5,6 +5,7 @@ import hashlib
 import pytest
 import torch
 from gguf import GGUFReader, dequantize
+from transformers.initialization import no_init_weights
 
 from compute.engine import registry, smollm2
 from compute.engine.errors import ModelMissing
@@ -99,7 +100,8 @@ def test_smollm2_computes_what_transformers_computes(smol):
             values = values[order]
         state[".".join(["model", *(["layers", block[1]] if block else []), names[kind], "weight"])] = values
     state["lm_head.weight"] = state["model.embed_tokens.weight"]
-    theirs = tiny.transformers.LlamaForCausalLM(config).eval()
+    with no_init_weights():
+        theirs = tiny.transformers.LlamaForCausalLM(config).eval()
     theirs.load_state_dict(state)
     ids = torch.tensor([smol.tokenizer.encode("The KV cache stores keys and values, 一个一个地。")])
     with torch.inference_mode():
