@@ -446,3 +446,23 @@ def _():
 def _():
     again, kept = _thousand_seconds()
     return computed(again / kept, "×", "time without / time with (ideal bound, batch 1)", without=again, with_cache=kept)
+
+
+@claim("h200.decode_bound", "锚点在 H200 上,只读权重时的上限", "bandwidth bound of the anchor on an H200, weights only")
+def _():
+    model, _ = _anchor()
+    chip, bytes_ = facts.chip("h200-sxm"), 2 * model.parameters_per_token
+    return computed(chip.bandwidth_bytes_per_s / bytes_, "token/s", "bandwidth / weight bytes", bandwidth=chip.bandwidth_bytes_per_s, weight_bytes=bytes_)
+
+
+@claim("anchor.attention_layers", "锚点里存 KV 的注意力层数", "attention layers of the anchor, which keep KV")
+def _():
+    model, _ = _anchor()
+    return computed(sum(c.layers for c in model.caches), "count", "layers of the config that are full attention", layers=model.layers)
+
+
+@claim("anchor.state_layers", "锚点里只留循环状态的层数", "layers of the anchor that keep a recurrent state only")
+def _():
+    model, _ = _anchor()
+    attention = sum(c.layers for c in model.caches)
+    return computed(model.layers - attention, "count", "all layers − attention layers", layers=model.layers, attention=attention)
