@@ -1,0 +1,96 @@
+"""The steps in order: corpus, tokenizer, train, distil, noise, card. `all` runs train, distil and noise in one chain."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from compute.training import mixture
+
+
+def corpus_step(_: argparse.Namespace) -> None:
+    """Fetch the sources and write the stories; commit-sized validation texts go to data/texts."""
+    from compute.training import texts
+
+    texts.write(mixture.all_documents())
+
+
+def tokenizer_step(_: argparse.Namespace) -> None:
+    """Learn the merges, then turn every training document into ids under build/tokens."""
+    import numpy as np
+
+    from compute.training import texts, tokenizer, train
+
+    documents = {name: kept for name, (kept, _) in mixture.all_documents().items()}
+    learned = tokenizer.train(tokenizer.sample(documents))
+    train.TOKENIZER.parent.mkdir(parents=True, exist_ok=True)
+    learned.save(str(train.TOKENIZER))
+    mixture.TOKENS.mkdir(parents=True, exist_ok=True)
+    counts = {}
+    for name, kept in documents.items():
+        ids = mixture.encode(learned, kept)
+        np.save(mixture.TOKENS / f"{name}.npy", ids)
+        counts[name] = {"tokens": len(ids), "characters": sum(map(len, kept)), "documents": len(kept)}
+        print(f"{name}: {len(ids)} tokens")
+    about = {"newline": tokenizer.newline_id(learned), "sources": counts}
+    (mixture.TOKENS / "about.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
+    texts.count(learned)
+
+
+def train_step(options: argparse.Namespace) -> None:
+    """mini-256."""
+    from compute.training import train
+
+    train.train_target(options.steps or train.MINI_256.steps, options.compile)
+
+
+def distil_step(options: argparse.Namespace) -> None:
+    """mini-64 and mini-128 from mini-256."""
+    from compute.training import distil
+
+    for name in options.models or distil.RECIPES:
+        distil.distil(name, options.compile)
+
+
+def noise_step(options: argparse.Namespace) -> None:
+    """Five short runs that differ in the seed."""
+    from compute.training import train
+
+    train.noise_floor(options.compile)
+
+
+def card_step(_: argparse.Namespace) -> None:
+    """Final figures on the whole validation texts, and README.md of every checkpoint."""
+    from compute.training import card
+
+    card.write_all()
+
+
+def all_step(options: argparse.Namespace) -> None:
+    """train, distil, noise. Started again, it goes on where it stopped."""
+    train_step(options)
+    distil_step(options)
+    noise_step(options)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m compute.training", description=__doc__)
+    steps = parser.add_subparsers(required=True)
+    for name, step in (
+        ("corpus", corpus_step), ("tokenizer", tokenizer_step), ("train", train_step), ("distil", distil_step),
+        ("noise", noise_step), ("card", card_step), ("all", all_step),
+    ):  # fmt: skip
+        sub = steps.add_parser(name, help=step.__doc__)
+        sub.set_defaults(step=step, steps=None, models=None)
+        if name in ("train", "distil", "noise", "all"):
+            sub.add_argument("--compile", action="store_true", help="use torch.compile")
+        if name in ("train", "all"):
+            sub.add_argument("--steps", type=int, help="another budget for mini-256")
+        if name == "distil":
+            sub.add_argument("models", nargs="*", help="mini-64, mini-128; default: both")
+    options = parser.parse_args()
+    options.step(options)
+
+
+if __name__ == "__main__":
+    main()
