@@ -1,4 +1,4 @@
-"""python -m compute list | call NAME JSON | numbers | serve | models | bench | verify"""
+"""python -m compute list | call NAME JSON | numbers | serve | models | bench | precompute | verify"""
 
 from __future__ import annotations
 
@@ -73,6 +73,12 @@ def _verify(args) -> int:
     return verify.main(only=args.only, as_json=args.json)
 
 
+def _precompute(args) -> int:
+    from compute import precompute
+
+    return precompute.main(only=args.only, force=args.force)
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m compute", description="Every number of the courseware from the command line.")
     commands = parser.add_subparsers(dest="command", required=True)
@@ -95,6 +101,10 @@ def main(argv: list[str] | None = None) -> int:
     p = commands.add_parser("bench", help="benchmarks, as ratios in one alternating run")
     p.add_argument("rest", nargs=argparse.REMAINDER)
     p.set_defaults(run=_bench)
+    p = commands.add_parser("precompute", help="make the stored numbers again whose inputs changed")
+    p.add_argument("--only", default="", metavar="PREFIX")
+    p.add_argument("--force", action="store_true", help="also those whose inputs did not change")
+    p.set_defaults(run=_precompute)
     p = commands.add_parser("verify", help="recompute every stored number and compare")
     p.add_argument("--only", default="")
     p.add_argument("--json", action="store_true")

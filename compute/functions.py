@@ -45,6 +45,8 @@ TABLE: dict[str, Function] = {
         Function("kv.capacity", "compute.kv:capacity", "web"),
         Function("kv.computations", "compute.kv:computations", "web"),
         Function("kv.of_shape", "compute.kv:of_shape", "web"),
+        Function("kv.compare", "compute.engine.served:compare_kv", "service"),
+        Function("verify.table", "compute.verify:table", "service"),
         Function("machine.measure", "compute.engine.own_machine:measure", "service"),
     )
 }

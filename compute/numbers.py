@@ -12,7 +12,7 @@ import difflib
 from functools import cache
 from typing import Any
 
-from compute import facts
+from compute import facts, precompute
 from compute.claims import CLAIMS
 from compute.errors import BrokenData, UnknownName
 from compute.quantity import Quantity, Source
@@ -99,13 +99,7 @@ def _from_paper(name: str, row: dict[str, Any]) -> Quantity:
 @cache
 def measured_entries() -> dict[str, dict[str, Any]]:
     """Entries of data/precomputed.json (deterministic) and data/measured/*.json (timings of one machine)."""
-    entries: dict[str, dict[str, Any]] = {}
-    path = facts.DATA / "precomputed.json"
-    if path.exists():
-        stored = facts.read_json(path)
-        if stored.get("schema") != 1:
-            raise BrokenData("data/precomputed.json", f"schema {stored.get('schema')!r} is not 1")
-        entries |= stored["entries"]
+    entries = {key: entry for key, entry in precompute.stored().items() if entry["kind"] == "measured"}
     for path in sorted((facts.DATA / "measured").glob("*.json")):
         entries |= facts.read_json(path).get("entries", {})
     return entries

@@ -1,0 +1,83 @@
+"""Plays a Stage in the browser: one component for every widget folder that has a view.js.
+
+player.js keeps the time, the transport, the keys, the size and the theme; the folder's view.js says what step t looks
+like. It may export
+  draw(picture, data, t, tools)   the picture at step t, from `data` and t alone, so that a step back is exact;
+                                  `picture` is an empty <svg> of tools.width × tools.height, or a 2-D canvas context
+  surface = 'canvas'              for pictures of thousands of marks; default 'svg'
+  height(data, width, tools)      px; default the Stage's
+  says(data, t, tools)            the text equivalent at t; default the View's sentence
+  rate                            steps per second at speed ×1; default: the whole run in 20 s, at least 1.5
+
+Nothing goes to the server while it plays. On pause and release `t` becomes the component's state, so a rerun or a
+return to the page finds the same step: `st.session_state[key]["t"]`, which a callback may also write.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any, Callable
+
+import streamlit as st
+
+from components.text import load_words
+from compute.errors import BrokenData
+
+HERE = Path(__file__).parent
+LABELS = ("play", "pause", "back", "forward", "start", "speed", "step", "keys")
+EXPORTED = re.compile(r"^export (?:const|let|function) (\w+)", re.MULTILINE)
+
+
+def source(view: str) -> str:
+    """The component's module: the player, and the view in a scope of its own with what it exports."""
+    names = EXPORTED.findall(view)
+    if "draw" not in names:
+        raise ImportError("a view.js exports a function draw(picture, data, t, tools)")
+    body = re.sub(r"^export ", "", view, flags=re.MULTILINE)
+    player = (HERE / "player.js").read_text(encoding="utf-8")
+    return f"{player}\nconst VIEW = (() => {{\n{body}\nreturn {{ {', '.join(names)} }};\n}})();\n"
+
+
+def _register(folder: Path) -> Callable[..., Any]:
+    styles = [HERE / "player.css", *folder.glob("view.css")]
+    return st.components.v2.component(
+        f"player_{folder.name}",
+        html=(HERE / "player.html").read_text(encoding="utf-8"),
+        css="\n".join(path.read_text(encoding="utf-8") for path in styles),
+        js=source((folder / "view.js").read_text(encoding="utf-8")),
+    )
+
+
+# At import: a component that is registered in the middle of a run is unknown to the sessions that are already open.
+_MOUNTS = {folder.name: _register(folder) for folder in sorted(HERE.parent.iterdir()) if (folder / "view.js").exists()}
+
+
+def show(widget, key: str, stage, alt: str, lang: str) -> None:
+    """Put the stage on the page. `alt`: the sentence that stands for the picture where the view does not say more."""
+    folder = widget.folder.name
+    if folder not in _MOUNTS:
+        raise BrokenData(f"components/{folder}/view.js", "it is missing, and the widget draws a Stage")
+    words = widget.words(lang)
+    t = min(max(int(_held(key).get("t", stage.start)), 0), stage.steps - 1)
+    _MOUNTS[folder](
+        key=key,
+        data={
+            "stage": stage.data, "steps": stage.steps, "height": stage.height, "start": stage.start, "t": t, "alt": alt, "lang": lang,
+            "name": words("title"), "labels": _labels(lang), "words": {k: v for k, v in words.table.items() if k.startswith("view.")},
+        },
+        default={"t": t},
+        on_t_change=lambda: None,
+    )  # fmt: skip
+
+
+def _held(key: str) -> dict[str, Any]:
+    held = st.session_state.get(key)
+    return dict(held) if held else {}
+
+
+@cache
+def _labels(lang: str) -> dict[str, str]:
+    words = load_words(HERE.parent / "text.toml", lang)
+    return {name: words(f"player.{name}") for name in LABELS}

@@ -1,0 +1,207 @@
+// The player: step t, and everything that moves it. VIEW, below, is the widget's own view.js.
+const SPEEDS = [0.25, 0.5, 1, 2, 4, 8];
+const SETTLED_MS = 250;      // a held arrow key is one gesture: the server hears of it once, when it ends
+const LONGEST_FRAME_S = 0.1; // after a stall the run goes on from where it was instead of jumping
+const players = new WeakMap();
+
+export default function (component) {
+  const root = component.parentElement;   // called again whenever data or theme change
+  let player = players.get(root);
+  if (!player) players.set(root, (player = new Player(root)));
+  player.receive(component);
+  return () => { player.stop(); players.delete(root); };
+}
+
+class Player {
+  constructor(root) {
+    const $ = (selector) => root.querySelector(selector);
+    Object.assign(this, {
+      root, box: $('.player'), frame: $('.picture'), bar: $('.transport'), scrub: $('.scrub'), out: $('output'), speed: $('.speed'), said: $('.said'),
+      t: 0, drawn: null, playing: false, sent: [], local: {}, measured: new Map(), still: matchMedia('(prefers-reduced-motion: reduce)'),
+    });
+    const canvas = VIEW.surface === 'canvas';
+    this.picture = canvas ? document.createElement('canvas') : document.createElementNS('http://www.w3.org/2000/svg', 'svg');
+    this.picture.setAttribute('role', 'img');
+    this.picture.setAttribute('data-picture', '');
+    this.frame.replaceChildren(this.picture);
+    this.speed.innerHTML = SPEEDS.map((s) => `<option value="${s}" ${s === 1 ? 'selected' : ''}>×${s}</option>`).join('');
+    this.listen();
+  }
+
+  listen() {
+    const act = { start: () => { this.pause(); this.go(0); }, back: () => this.go(this.t - 1), forward: () => this.go(this.t + 1), play: () => (this.playing ? this.pause() : this.play()) };
+    this.bar.onclick = (event) => act[event.target.closest('button')?.dataset.do]?.();
+    this.scrub.oninput = () => this.go(+this.scrub.value, false);
+    this.scrub.onchange = () => this.commit();
+    this.box.onkeydown = (event) => {
+      if (this.steps < 2 || event.ctrlKey || event.metaKey || event.altKey || event.target === this.speed) return;
+      const on = event.target.tagName === 'BUTTON' && event.key === ' ';   // a focused button presses itself
+      const key = { ArrowLeft: act.back, ArrowRight: act.forward, Home: () => this.go(0), End: () => this.go(this.steps - 1), r: act.start, R: act.start, ' ': act.play }[event.key];
+      if (!key || on) return;
+      event.preventDefault();
+      event.stopPropagation();   // the page has shortcuts of its own
+      key();
+    };
+    const redraw = () => { this.measured.clear(); this.draw(true); };
+    this.resized = new ResizeObserver(() => this.frame.clientWidth !== this.width && this.draw(true));
+    this.resized.observe(this.frame);
+    this.dark = matchMedia('(prefers-color-scheme: dark)');
+    this.dark.addEventListener('change', (this.redraw = redraw));
+    this.still.addEventListener('change', redraw);
+    document.fonts?.addEventListener('loadingdone', redraw);
+  }
+
+  stop() {
+    cancelAnimationFrame(this.raf);
+    clearTimeout(this.settling);
+    this.playing = false;
+    this.resized.disconnect();
+    this.dark.removeEventListener('change', this.redraw);
+    this.still.removeEventListener('change', this.redraw);
+    document.fonts?.removeEventListener('loadingdone', this.redraw);
+  }
+
+  receive(component) {
+    const first = !this.data, data = component.data;
+    this.send = component.setStateValue;
+    this.data = data;
+    this.steps = Math.max(1, data.steps);
+    if (first) this.t = data.t;
+    else if (data.t === this.t || this.sent.includes(data.t)) { if (data.t === this.t) this.sent = []; }   // our own word coming back
+    else { this.sent = []; this.t = data.t; }                                                              // Python moved it
+    this.t = this.within(this.t);
+    const L = data.labels;
+    this.bar.hidden = this.steps < 2;
+    this.box.tabIndex = this.steps < 2 ? -1 : 0;
+    this.box.setAttribute('aria-label', this.steps < 2 ? data.name : `${data.name}. ${L.keys}`);
+    for (const b of this.bar.querySelectorAll('button')) if (b.dataset.do !== 'play') { b.title = L[b.dataset.do]; b.setAttribute('aria-label', L[b.dataset.do]); }
+    this.speed.setAttribute('aria-label', L.speed);
+    this.scrub.max = this.steps - 1;
+    this.scrub.setAttribute('aria-label', data.name);
+    this.showPlaying();
+    this.draw(true);
+  }
+
+  // ---- time
+
+  within(t) { return Math.min(Math.max(0, t), this.steps - 1); }
+
+  go(t, settle = true) {
+    this.t = this.within(t);
+    this.draw();
+    if (settle && !this.playing) { clearTimeout(this.settling); this.settling = setTimeout(() => this.commit(), SETTLED_MS); }
+  }
+
+  play() {
+    clearTimeout(this.settling);
+    if (this.t >= this.steps - 1) this.go(0, false);
+    const rate = VIEW.rate || Math.max(1.5, this.steps / 20);
+    let before = null, owed = 0;
+    this.playing = true;
+    this.showPlaying();
+    const tick = (now) => {
+      if (!this.playing) return;
+      if (before !== null) owed += Math.min(LONGEST_FRAME_S, (now - before) / 1000) * rate * this.speed.value;
+      before = now;
+      const whole = Math.floor(owed);
+      owed -= whole;
+      if (whole) this.go(this.t + whole, false);
+      if (this.t >= this.steps - 1) this.pause();
+      else this.raf = requestAnimationFrame(tick);
+    };
+    this.raf = requestAnimationFrame(tick);
+  }
+
+  pause() {
+    if (!this.playing) return;
+    this.playing = false;
+    cancelAnimationFrame(this.raf);
+    this.showPlaying();
+    this.commit();
+  }
+
+  showPlaying() {
+    const button = this.bar.querySelector('.play'), name = this.data.labels[this.playing ? 'pause' : 'play'];
+    this.box.toggleAttribute('data-playing', this.playing);
+    button.title = name;
+    button.setAttribute('aria-label', name);
+  }
+
+  commit() {
+    clearTimeout(this.settling);
+    this.said.textContent = this.saying;   // a screen reader hears the step that was reached, not every one on the way
+    if (this.steps < 2 || this.told === this.t) return;
+    this.told = this.t;
+    this.sent.push(this.t);
+    this.send('t', this.t);
+  }
+
+  // ---- the picture
+
+  draw(again = false) {
+    if (!this.data || (!again && this.drawn === this.t)) return;
+    this.width = this.frame.clientWidth;
+    if (!this.width) return;   // not laid out: the observer calls when it is
+    const { data, t } = this, tools = this.tools(t);
+    tools.height = Math.round(VIEW.height ? VIEW.height(data.stage, tools.width, tools) : data.height);
+    if (VIEW.surface === 'canvas') {
+      const ratio = devicePixelRatio || 1, g = this.picture.getContext('2d');
+      const [w, h] = [Math.round(tools.width * ratio), Math.round(tools.height * ratio)];
+      if (this.picture.width !== w || this.picture.height !== h) Object.assign(this.picture, { width: w, height: h });
+      this.picture.style.height = `${tools.height}px`;
+      g.setTransform(ratio, 0, 0, ratio, 0, 0);
+      g.clearRect(0, 0, tools.width, tools.height);
+      VIEW.draw(g, data.stage, t, tools);
+    } else {
+      this.picture.setAttribute('viewBox', `0 0 ${tools.width} ${tools.height}`);
+      this.picture.style.height = `${tools.height}px`;
+      this.picture.replaceChildren();
+      VIEW.draw(this.picture, data.stage, t, tools);
+    }
+    this.saying = VIEW.says ? VIEW.says(data.stage, t, tools) : data.alt;
+    this.picture.setAttribute('aria-label', this.saying);
+    const label = fill(data.labels.step, { t: t + 1, n: this.steps });
+    this.out.textContent = label;
+    this.scrub.value = t;
+    this.scrub.setAttribute('aria-valuetext', label);
+    this.box.dataset.t = t;
+    this.drawn = t;
+  }
+
+  tools(t) {
+    const canvas = VIEW.surface === 'canvas';
+    return {
+      width: this.width, lang: this.data.lang, steps: this.steps, local: this.local, redraw: () => this.draw(true),
+      still: this.still.matches,                                                  // no motion at all
+      moved: this.drawn !== null && this.drawn !== t && !this.still.matches,      // this drawing is a step: it may flash
+      colour: (name) => (canvas ? this.resolved(`var(--lab-${name})`) : `var(--lab-${name})`),
+      font: (name) => this.style(`--lab-${name}`) || this.style('--st-font') || 'sans-serif',   // 'sans', 'figures'
+      measure: (text, px, name = 'sans') => this.measure(text, px, name),
+      words: (key, values) => fill(this.data.words[`view.${key}`] ?? `⟨${key}⟩`, values),
+      number, esc,
+    };
+  }
+
+  style(name) { return getComputedStyle(this.box).getPropertyValue(name).trim(); }
+
+  resolved(colour) {   // a canvas knows no custom properties
+    this.frame.style.color = colour;
+    const plain = getComputedStyle(this.frame).color;
+    this.frame.style.color = '';
+    return plain;
+  }
+
+  measure(text, px, name) {
+    const key = `${name}/${px}/${text}`;
+    if (!this.measured.has(key)) {
+      const g = (this.ruler ??= document.createElement('canvas').getContext('2d'));
+      g.font = `${px}px ${this.style(`--lab-${name}`) || this.style('--st-font') || 'sans-serif'}`;
+      this.measured.set(key, g.measureText(text).width);
+    }
+    return this.measured.get(key);
+  }
+}
+
+const fill = (text, values = {}) => text.replace(/\{(\w+)\}/g, (whole, name) => values[name] ?? whole);
+const number = (value) => value.toLocaleString('en-US');   // 503,500 in both languages
+const esc = (text) => String(text).replace(/[&<>"]/g, (c) => ({ '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' })[c]);
