@@ -1,6 +1,7 @@
 """Where and in which number format a model runs, and on how many threads."""
 
 import os
+from pathlib import Path
 
 import torch
 
@@ -55,6 +56,15 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
 def exact_float32() -> None:
     """No TF32 and no bf16 short cut inside float32 products: the lessons claim equality of float32 results."""
     torch.set_float32_matmul_precision("highest")
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that can still be taken; 0 when the system does not say."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    info = Path("/proc/meminfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), 0)
 
 
 def cores() -> int:

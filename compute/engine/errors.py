@@ -35,3 +35,7 @@ class NotSupported(ModelError):
 
 class SettingWrong(ModelError):
     """A device, a dtype or an entry of models.toml that cannot be."""
+
+
+class DoesNotFit(ModelError):
+    """The weights are larger than the memory that is free: refused before the system runs out of it."""

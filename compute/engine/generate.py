@@ -76,11 +76,11 @@ def decode(
     model: Model, tokens: Sequence[int], n: int, choose: Callable[[Tensor], int], use_cache: bool
 ) -> Iterator[tuple[int, Tensor, float, int]]:
     """The loop itself: (token, its logits (V) on the CPU, seconds, K/V positions computed so far), n times."""
-    torch.set_num_threads(model.threads)
     cache = KVCache(model.weights, 1, len(tokens) + n) if use_cache else None
     written, computed = 0, 0  # positions that the cache holds; positions computed in all
     sequence = list(tokens)
     for _ in range(n):
+        torch.set_num_threads(model.threads)  # torch keeps it per thread, and each step may be asked for by another one
         began = time.perf_counter()
         new = torch.tensor([sequence[written:]])  # (1, T): the whole prompt first, then one token with a cache
         positions = torch.arange(written, len(sequence))[None]

@@ -8,7 +8,7 @@ import numpy as np
 import tokenizers
 import torch
 from gguf import GGUFReader, dequantize
-from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 from torch import Tensor
 
 from compute.engine.directory import Source, corrupt, not_supported
@@ -171,29 +171,67 @@ PRE_TOKENIZERS = {
 
 
 def build_tokenizer(path: Path, fields: dict[str, Any]) -> Tokenizer:
-    """Byte-level BPE from the token list and the merges. SentencePiece files (`llama`) carry no merges: refused."""
+    """Byte-level BPE (`gpt2`), or SentencePiece BPE (`llama`), from the token list in the metadata."""
     kind, pre = fields.get("tokenizer.ggml.model", "none"), fields.get("tokenizer.ggml.pre", "default")
-    if kind != "gpt2" or pre not in PRE_TOKENIZERS:
+    if kind == "gpt2" and pre in PRE_TOKENIZERS:
+        inner = byte_level_bpe(fields, pre)
+    elif kind == "llama":
+        inner = sentencepiece_bpe(fields)
+    else:
+        known = ", ".join(PRE_TOKENIZERS)
         raise not_supported(
             path,
             f'the tokenizer "{kind}" with word rule "{pre}"',
-            f"use a Hugging Face directory, or a GGUF with byte-level BPE and one of {', '.join(PRE_TOKENIZERS)}",
-            f"请用 Hugging Face 目录，或带字节级 BPE 的 GGUF（{'、'.join(PRE_TOKENIZERS)}）",
+            f"use the model's Hugging Face directory; in GGUF files known are llama, and gpt2 with {known}",
+            f"请用该模型的 Hugging Face 目录；GGUF 支持 llama，以及 gpt2 配 {known}",
         )
-    tokens = fields["tokenizer.ggml.tokens"]
+    tokens, types = fields["tokenizer.ggml.tokens"], fields.get("tokenizer.ggml.token_type", [])
+    control, user_defined = 3, 4  # as gguf.TokenType numbers them
+    inner.add_special_tokens([AddedToken(t, special=True, normalized=False) for t, k in zip(tokens, types) if k == control])
+    inner.add_tokens([AddedToken(t, normalized=False) for t, k in zip(tokens, types) if k == user_defined])
+    first = fields.get("tokenizer.ggml.bos_token_id")
+    if first is not None and fields.get("tokenizer.ggml.add_bos_token", kind == "llama"):
+        inner.post_processor = processors.TemplateProcessing(
+            single=f"{tokens[first]} $A", special_tokens=[(tokens[first], first)]
+        )
+    return Tokenizer(inner)
+
+
+def byte_level_bpe(fields: dict[str, Any], pre: str) -> tokenizers.Tokenizer:
     merges = [tuple(pair.split(" ")) for pair in fields.get("tokenizer.ggml.merges", [])]
-    types = fields.get("tokenizer.ggml.token_type", [])
-    inner = tokenizers.Tokenizer(models.BPE({token: n for n, token in enumerate(tokens)}, merges))
+    numbers = {token: n for n, token in enumerate(fields["tokenizer.ggml.tokens"])}
+    inner = tokenizers.Tokenizer(models.BPE(numbers, merges))
     inner.pre_tokenizer = pre_tokenizers.Sequence(PRE_TOKENIZERS[pre]())
     inner.decoder = decoders.ByteLevel()
     if pre == "qwen2":
         inner.normalizer = normalizers.NFC()
-    control, added = 3, 4  # gguf.TokenType CONTROL and USER_DEFINED
-    inner.add_special_tokens([AddedToken(t, special=True, normalized=False) for t, k in zip(tokens, types) if k == control])
-    inner.add_tokens([AddedToken(t, normalized=False) for t, k in zip(tokens, types) if k == added])
-    if fields.get("tokenizer.ggml.add_bos_token", False) and "tokenizer.ggml.bos_token_id" in fields:
-        first = tokens[fields["tokenizer.ggml.bos_token_id"]]
-        inner.post_processor = tokenizers.processors.TemplateProcessing(
-            single=f"{first} $A", special_tokens=[(first, fields["tokenizer.ggml.bos_token_id"])]
+    return inner
+
+
+def sentencepiece_bpe(fields: dict[str, Any]) -> tokenizers.Tokenizer:
+    """▁ for a space, unknown characters as bytes. The file has a score for each token instead of a list of merges: two
+    neighbours whose joined token has the highest score are joined first."""
+    tokens, scores = fields["tokenizer.ggml.tokens"], fields["tokenizer.ggml.scores"]
+    numbers = {token: n for n, token in enumerate(tokens)}
+    merges = [
+        (scores[n], token[:cut], token[cut:])
+        for token, n in numbers.items()
+        for cut in range(1, len(token))
+        if token[:cut] in numbers and token[cut:] in numbers
+    ]
+    merges.sort(key=lambda merge: -merge[0])
+    inner = tokenizers.Tokenizer(
+        models.BPE(
+            numbers,
+            [(left, right) for _, left, right in merges],
+            unk_token=tokens[fields.get("tokenizer.ggml.unknown_token_id", 0)],
+            fuse_unk=True,
+            byte_fallback=True,
         )
-    return Tokenizer(inner)
+    )
+    in_front = fields.get("tokenizer.ggml.add_space_prefix", True)
+    inner.normalizer = normalizers.Sequence([normalizers.Prepend("▁")] * in_front + [normalizers.Replace(" ", "▁")])
+    inner.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()] + [decoders.Strip(" ", 1, 0)] * in_front
+    )
+    return inner

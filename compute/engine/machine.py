@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from compute.engine.device import choose_device, cores, exact_float32
+from compute.engine.device import choose_device, cores, exact_float32, free_memory
 
 SECONDS_EACH = 0.3  # five measurements and their warm-ups stay below three seconds
 RUNS_AT_LEAST = 3
@@ -125,11 +125,3 @@ def cpu_name() -> str:
                 return line.split(":", 1)[1].strip()
     return platform.processor() or platform.machine()
 
-
-def free_memory(device: torch.device) -> int:
-    """Bytes that can still be taken; 0 when the system does not say."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    info = Path("/proc/meminfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), 0)

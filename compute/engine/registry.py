@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from compute.engine import directory, gguf_file, smollm2
-from compute.engine.errors import ModelError, ModelMissing, SettingWrong
+from compute.engine.device import choose_device, choose_dtype, free_memory
+from compute.engine.errors import DoesNotFit, ModelError, ModelMissing, SettingWrong
 from compute.engine.loader import Model, load
 from compute.errors import UnknownName
 
@@ -74,6 +75,7 @@ class Registry:
             if id not in self._loaded:
                 entry = self.entries[id]
                 require(entry)
+                require_room(entry)
                 self._loaded[id] = load(entry.path, device=entry.device, dtype=entry.dtype, name=entry.id)
             return self._loaded[id]
 
@@ -154,6 +156,23 @@ def require(entry: Entry) -> None:
         "operator": ("correct path in models.toml", "请改正 models.toml 里的 path"),
     }[entry.source]
     raise ModelMissing(entry.id, f"{entry.path} is not there", f"{entry.path} 不存在", out, out_zh)
+
+
+def require_room(entry: Entry) -> None:
+    """Raises DoesNotFit when the weights, in the number format asked for, are larger than the free memory."""
+    device = choose_device(entry.device)
+    dtype = choose_dtype(entry.dtype, device)
+    parameters, _ = weigh(entry.path, entry.path.stat().st_mtime_ns)
+    needed, free = parameters * dtype.itemsize / 1e9, free_memory(device) / 1e9
+    if 0 < free < needed:
+        name = str(dtype).removeprefix("torch.")
+        raise DoesNotFit(
+            entry.id,
+            f"{parameters / 1e9:.3g} B parameters in {name} need {needed:.3g} GB, {free:.3g} GB are free on {device}",
+            f"{parameters / 1e9:.3g} B 参数以 {name} 存放需要 {needed:.3g} GB，{device} 上只剩 {free:.3g} GB",
+            "use a smaller dtype or model, or free some memory",
+            "请换更小的 dtype 或模型，或腾出内存",
+        )
 
 
 @lru_cache

@@ -4,7 +4,7 @@ import gguf
 import pytest
 import torch
 
-from compute.engine import errors
+from compute.engine import errors, gguf_file
 from compute.engine.loader import load, take_apart
 from compute.engine.model import forward
 
@@ -73,6 +73,25 @@ def test_words_are_cut_as_the_file_says(made, tmp_path, pre, text, cuts):
     assert [word.replace("Ġ", " ") for word, _ in inner.pre_tokenizer.pre_tokenize_str(text)] == cuts
 
 
+def test_sentencepiece_joins_the_best_score_first():
+    """Catches: merges in the order of the vocabulary, no space in front, unknown characters lost. `bc` scores better than
+    `ab`, so abc is a·bc; é is not in the list and becomes its bytes C3 A9."""
+    scores = {"<unk>": 0, "<s>": 0, "▁": -3, "a": -4, "b": -5, "c": -6, "ab": -2, "bc": -1, "<0xC3>": 0, "<0xA9>": 0}
+    tokenizer = gguf_file.build_tokenizer(
+        "m.gguf",
+        {
+            "tokenizer.ggml.model": "llama",
+            "tokenizer.ggml.tokens": list(scores),
+            "tokenizer.ggml.scores": list(scores.values()),
+            "tokenizer.ggml.token_type": [2, 3, 1, 1, 1, 1, 1, 1, 6, 6],
+            "tokenizer.ggml.bos_token_id": 1,
+        },
+    )
+    tokens = tokenizer.encode("abc é")
+    assert [list(scores)[token] for token in tokens] == ["<s>", "▁", "a", "bc", "▁", "<0xC3>", "<0xA9>"]
+    assert tokenizer.decode(tokens[1:]) == "abc é"
+
+
 def test_broken_files_are_named(made, tmp_path):
     """Catches: numpy's or struct's own error for a download that stopped half way."""
     whole = tiny.write_gguf(made("llama, grouped heads, tied")[0], tmp_path / "whole.gguf").read_bytes()
@@ -84,8 +103,8 @@ def test_broken_files_are_named(made, tmp_path):
 
 
 def test_what_is_not_computed_is_refused(tmp_path):
-    """Catches: a SentencePiece vocabulary or another architecture loaded as if it were known."""
-    for kind, tokenizer, words in (("mamba", "gpt2", "mamba.*llama, qwen2, qwen3"), ("llama", "llama", "byte-level BPE")):
+    """Catches: a vocabulary or an architecture of another kind loaded as if it were known."""
+    for kind, tokenizer, words in (("mamba", "gpt2", "mamba.*llama, qwen2, qwen3"), ("llama", "bert", 'tokenizer "bert"')):
         writer = gguf.GGUFWriter(tmp_path / "m.gguf", kind)
         for add, value in (
             (writer.add_context_length, 8),

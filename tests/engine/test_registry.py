@@ -3,9 +3,10 @@
 import threading
 
 import pytest
+import torch
 
 from compute.engine import registry
-from compute.engine.errors import ModelMissing, SettingWrong
+from compute.engine.errors import DoesNotFit, ModelMissing, SettingWrong
 from compute.errors import UnknownName
 
 
@@ -91,3 +92,14 @@ def test_a_model_with_a_wrong_path_says_so(root):
     write(root, "[a]\npath = 'nowhere'\n")
     with pytest.raises(ModelMissing, match="nowhere is not there; correct path in models.toml"):
         registry.discover(root).get("a")
+
+
+def test_a_model_larger_than_the_free_memory_is_refused(root, made, monkeypatch):
+    """Catches: a machine that stops answering because 32 GB were asked of 16; bytes counted for another dtype."""
+    theirs, _, path = made("qwen2, biases on q, k, v")
+    write(root, f'[a]\npath = "{path}"\ndevice = "cpu"\ndtype = "bfloat16"\n')
+    monkeypatch.setattr(registry, "free_memory", lambda device: 2 * theirs.num_parameters() - 1)
+    with pytest.raises(DoesNotFit, match="in bfloat16 need .* GB are free on cpu"):
+        registry.discover(root).get("a")
+    monkeypatch.setattr(registry, "free_memory", lambda device: 2 * theirs.num_parameters())
+    assert registry.discover(root).get("a").weights.dtype == torch.bfloat16
