@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Callable, Mapping
+
+import pydantic.dataclasses
 
 from components.controls import Control
 from components.text import Words, load_words
@@ -18,6 +20,9 @@ from compute.errors import UnknownName
 from compute.quantity import Quantity
 
 HERE = Path(__file__).parent
+
+parameters = partial(pydantic.dataclasses.dataclass, frozen=True, kw_only=True, config=pydantic.ConfigDict(extra="forbid"))
+"""Makes a class the Params of a widget: frozen, and checked at birth."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,7 @@ class Stage:
     data: dict[str, Any]
     steps: int = 1
     height: int = 320
+    start: int = 0  # the step it opens at
 
 
 @dataclass(frozen=True)
@@ -113,6 +119,7 @@ class Widget:
     guesses: Mapping[str, Guess] = field(default_factory=dict)
     live: Live | None = None
     shown: int = 4  # controls before the fold
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # language → where Params start otherwise there
 
     @property
     def folder(self) -> Path:

@@ -83,7 +83,7 @@ function ground(node) {
     const c = getComputedStyle(n).backgroundColor;
     if (c && c !== 'transparent' && !/, 0\)$/.test(c)) return c;
   }
-  return '#fff';
+  return 'white';
 }
 function canvasPng(canvas, name) {
   const copy = Object.assign(document.createElement('canvas'), { width: canvas.width, height: canvas.height });

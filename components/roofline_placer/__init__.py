@@ -7,10 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from math import log10
 
-from pydantic.dataclasses import dataclass as checked
-
-from components import Guess, Html, Readout, Scene, Vega, View, Widget
-from components import theme
+from components import Guess, Html, Readout, Scene, Vega, View, Widget, parameters, theme
 from components.controls import Choice, Stops
 from components.text import amount, digits, short
 from compute import facts, kv, roofline
@@ -26,7 +23,7 @@ INTENSITIES = (0.3, 10_000.0)  # the chart's range, FLOP/byte
 NARROW = 480  # plot width in px below which the lesser labels are left out
 
 
-@checked(frozen=True, kw_only=True)
+@parameters
 class Params:
     model: str = "qwen3.8-27b"
     chip: str = "h100-sxm"

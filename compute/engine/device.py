@@ -37,6 +37,11 @@ def choose_device(name: str = "auto") -> torch.device:
     return torch.device(name)
 
 
+def described(device: torch.device) -> str:
+    """For people: "cpu", "cuda:0 (NVIDIA H200)"."""
+    return f"{device} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device)
+
+
 def choose_dtype(name: str, device: torch.device) -> torch.dtype:
     """`auto` = bfloat16 on cuda, float32 elsewhere. Raises SettingWrong for a pair that cannot be."""
     if name == "auto":

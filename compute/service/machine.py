@@ -36,19 +36,15 @@ class Machine:
     wanted: str = "auto"
     device: str = LOADING
     processor: str = field(default_factory=processor)
+    registry: Any = None  # the engine's, once torch is there
 
     def prepare(self) -> None:
         """Imports torch (seconds) and settles the device. Raises the engine's SettingWrong for one that is not there."""
-        from compute.engine import device
+        from compute.engine import device, registry
 
         device.exact_float32()
-        chosen = device.choose_device(self.wanted)
-        if chosen.type == "cuda":
-            import torch
-
-            self.device = f"{chosen} ({torch.cuda.get_device_name(chosen)})"
-        else:
-            self.device = str(chosen)
+        self.device = device.described(device.choose_device(self.wanted))
+        self.registry = registry.shared()
 
     @property
     def torch(self) -> str | None:
@@ -75,10 +71,14 @@ class Machine:
         )
 
     def models_known(self) -> tuple[str, ...]:
-        return tuple(sorted(config.parent.name for config in CHECKPOINTS.glob("*/config.json")))
+        """Models that can be loaded, the default first."""
+        if self.registry is None:
+            return tuple(sorted(config.parent.name for config in CHECKPOINTS.glob("*/config.json")))
+        usable = [line for line in self.registry.listing() if not line.trouble]
+        return tuple(line.id for line in sorted(usable, key=lambda line: not line.is_default))
 
     def models_loaded(self) -> tuple[str, ...]:
-        return ()
+        return tuple(line.id for line in self.registry.listing() if line.loaded) if self.registry else ()
 
     def facts(self) -> dict[str, Any]:
         """What a Status says about the machine."""
