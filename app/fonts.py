@@ -42,7 +42,7 @@ def gb2312() -> set[int]:
                 found.add(ord(bytes((high, low)).decode("gb2312")))
             except UnicodeDecodeError:  # an unassigned cell of the 94 × 94 table
                 continue
-    return {c for c in found if c > 0x2FFF or c in SHARED_MARKS or 0x2460 <= c <= 0x249B} | set(range(0xFF01, 0xFF5F))
+    return {c for c in found if c > 0x2FFF or 0x2460 <= c <= 0x249B} | set(range(0xFF01, 0xFF5F)) | set(SHARED_MARKS)
 
 
 def code_points(unicode_range: str) -> set[int]:

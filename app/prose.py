@@ -115,7 +115,7 @@ def _row(label: str, content: str) -> str:
 
 
 def _pairs(pairs: Mapping[str, Any], lang: str) -> str:
-    return "".join(f'<span class="lab-card-pair">{literal(f"{key} = {_value(value, lang)}")}</span>' for key, value in pairs.items())
+    return "".join(f'<span class="lab-card-pair">{literal(_value(value, lang) if key == "note" else f"{key} = {_value(value, lang)}")}</span>' for key, value in pairs.items())
 
 
 def _value(value: Any, lang: str) -> str:

@@ -133,12 +133,16 @@ def _item(text: Lesson, item: quiz.Item, number: int) -> bool:
         st.markdown(f"**{number}**&ensp;" + prose.markdown(item.question[lang], lang, say), unsafe_allow_html=True)
         with st.form(f"form-{key}", border=False):
             if isinstance(item, quiz.Choice):
+                # The browser sends the label that it showed; after a change of language no option has it any more.
+                if f"answer:{key}" in st.session_state and st.session_state.get(key) is None:
+                    st.session_state[key] = st.session_state[f"answer:{key}"]
                 options = {option.id: option.text[lang] for option in item.options}
-                given = st.radio(item.question[lang], list(options), index=None, key=key, label_visibility="collapsed",
+                given = st.radio(prose.plain(item.question[lang], lang), list(options), index=None, key=key, label_visibility="collapsed",
                                  format_func=lambda id: prose.plain(options[id], lang))
             else:
-                given = st.text_input(say("quiz.your_answer", unit=item.unit.split()[0]) if item.unit else say("quiz.your_answer_plain"),
-                                      key=key, max_chars=24, help=say("quiz.tolerance", percent=f"{item.tolerance * 100:g}"))
+                tolerance = say("quiz.tolerance", percent=f"{item.tolerance * 100:g}")
+                given = st.text_input(say("quiz.your_answer", unit=item.unit.split()[0], tolerance=tolerance) if item.unit
+                                      else say("quiz.your_answer_plain", tolerance=tolerance), key=key, max_chars=24)
             if st.form_submit_button(say("quiz.check")):
                 st.session_state[f"answer:{key}"] = given
         answer = st.session_state.get(f"answer:{key}", ...)

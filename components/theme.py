@@ -24,20 +24,20 @@ class Tone:
 
 
 CONCEPTS: dict[str, Tone] = {
-    "weights": Tone("#2F5FA7", "#7FA8E8", "solid"),
+    "weights": Tone("#27509A", "#7FA8E8", "solid"),
     "kv": Tone("#0C7A6E", "#4CC9B8", "solid, cells"),
-    "state": Tone("#5F711A", "#B4CB5A", "dots"),
-    "compute": Tone("#8F5C12", "#F0B95A", "wide bar"),
-    "target": Tone("#3D3FA8", "#9A9CF5", "line"),
+    "state": Tone("#3F5008", "#CBE070", "dots"),
+    "compute": Tone("#8F5C12", "#E8A93F", "wide bar"),
+    "target": Tone("#2C2E8F", "#8285F0", "line"),
     "draft": Tone("#B84C08", "#FF9A55", "outline"),
-    "accepted": Tone("#26793F", "#63CF8B", "fill"),
-    "rejected": Tone("#B83246", "#FF7F8E", "hatch"),
-    "residual": Tone("#7A4BAF", "#C09BF0", "cross-hatch"),
-    "prefill": Tone("#1F6F8B", "#62B6D4", "dark edge"),
-    "decode": Tone("#A23B72", "#F29AC8", "no edge"),
+    "accepted": Tone("#277B42", "#86E0A6", "fill"),
+    "rejected": Tone("#99203A", "#F2667A", "hatch"),
+    "residual": Tone("#8450BC", "#D2B6FA", "cross-hatch"),
+    "prefill": Tone("#155F79", "#4FA3C4", "dark edge"),
+    "decode": Tone("#A63C7B", "#FAB0D6", "no edge"),
     "reserved": Tone("#C9CED6", "#4A5160", "diagonal hatch"),
     "free": Tone("#EEF1F5", "#262B34", "empty"),
-    "bound": Tone("#6A7080", "#9AA3B2", "dashed line"),  # ideal bound; calibrated is solid, measured a dot with a bar
+    "bound": Tone("#646A7A", "#9AA3B2", "dashed line"),  # ideal bound; calibrated is solid, measured a dot with a bar
 }
 TOGETHER = (  # concepts drawn in one picture, which must stay apart for every reader
     ("weights", "kv", "state", "compute"),

@@ -1,0 +1,78 @@
+"""Markdown with named numbers: what is a number, what is mathematics, what is money, and what data may not do to a page."""
+
+from __future__ import annotations
+
+import pytest
+
+from app import prose
+from app.lesson import words
+from compute import numbers
+from compute.errors import UnknownName
+from compute.quantity import Quantity, Source
+
+
+def md(text: str, lang: str = "en") -> str:
+    return prose.markdown(text, lang, words(lang))
+
+
+@pytest.fixture()
+def named(monkeypatch):
+    """Resolves every name to the given quantity."""
+
+    def give(quantity: Quantity):
+        monkeypatch.setattr(numbers, "resolve", lambda name: quantity)
+
+    return give
+
+
+def test_a_number_is_printed_with_its_papers(named):
+    named(Quantity(3.35e12, "B/s", "quoted", source=Source("Data sheet", "https://example.org/h100", "p. 2", "2026-11-29")))
+    out = md("moves [[h100-sxm.bandwidth | TB/s]].")
+    assert "3&#46;35&nbsp;TB&#47;s" in out and "lab-quoted" in out and 'tabindex="0"' in out
+    assert 'href="https&#58;&#47;&#47;example&#46;org&#47;h100"' in out and "Data sheet" in out and "2026" in out
+
+
+def test_formula_inputs_and_conditions_are_on_the_card(named):
+    named(Quantity(65.4, "token/s", "measured", "bandwidth / bytes", {"bandwidth": 3.35e12}, conditions={"device": "cpu", "n": 30}, interval95=(60, 70)))
+    out = md("[[~x]]")
+    for part in ("bandwidth &#47; bytes", "3&#46;35×10¹²", "device &#61; cpu", "60&#46;0 – 70&#46;0", "lab-measured"):
+        assert part in out, part
+
+
+def test_data_cannot_inject_markup_or_a_script_address(named):
+    evil = "<img src=x onerror=alert(1)> **bold** $x$ `c` |"
+    named(Quantity(1, "count", "quoted", source=Source(evil, "javascript:alert(1)", evil), says={"en": evil}))
+    out = md("[[x.y]]")
+    assert "<img" not in out and "javascript" not in out and "**" not in out and "$" not in out and "`" not in out and "|" not in out
+
+
+def test_an_unknown_name_raises_with_the_name():
+    with pytest.raises(UnknownName, match="h100-sxm.bandwith"):
+        md("[[h100-sxm.bandwith | TB/s]]")
+
+
+@pytest.mark.parametrize("text,out", [
+    ("costs $30 or $40", r"costs \$30 or \$40"),
+    (r"already \$30", r"already \$30"),
+    (r"so \(x^2\) here", "so $x^2$ here"),
+    ("`$x` and `[[y]]`", "`$x` and `[[y]]`"),
+    ("``a ` $b``", "``a ` $b``"),
+    ("$$a+b$$", "\n\n$$\na+b\n$$\n\n"),
+    ("$$\na\n$$", "$$\na\n$$"),
+    ("```\n$5 [[x]]\n```", "```\n$5 [[x]]\n```"),
+])
+def test_money_mathematics_and_code(text, out):
+    assert md(text) == out
+
+
+def test_names_are_found_outside_code_only():
+    assert list(prose.names("[[a.b | TB/s]] `[[no]]` [[=c]]\n```\n[[no]]\n```\n")) == ["a.b", "=c"]
+
+
+def test_plain_text_has_no_card():
+    assert prose.plain("[[=anchor.decode_bound | tok/s]]", "en") == "65.4 token/s"
+
+
+def test_a_chinese_headline_breaks_after_punctuation():
+    assert prose.clauses("读得快，写得慢：为什么？").count("lab-clause") == 3
+    assert "&lt;b&gt;" in prose.clauses("<b>")
