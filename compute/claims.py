@@ -314,6 +314,11 @@ def _():
     return _decode_claim(1, "bytes_per_step", "B", "weights + 4096 × KV + 2 × state")
 
 
+@claim("anchor.batch1.compute_seconds", "batch 1、4K 上下文一步的计算时间", "time to compute one step at batch 1, 4K context")
+def _():
+    return _decode_claim(1, "compute_seconds", "s", "(2 × parameters + attention over 4096 tokens) / peak")
+
+
 @claim("anchor.batch1.compute_share", "batch 1、4K 上下文时用到的算力", "share of the arithmetic in use at batch 1, 4K context")
 def _():
     return _decode_claim(1, "compute_share", "ratio", "compute time / step time")
@@ -376,10 +381,11 @@ def _():
     return computed(n, "token", "largest n with compute time ≤ memory time", ridge=roofline.ridge(chip))
 
 
-@claim("a100.compute_share", "A100 上 batch 1 时用到的算力", "share of the A100's arithmetic in use at batch 1")
+@claim("a100.batch1.compute_share", "A100 上 batch 1、4K 上下文时用到的算力", "share of the A100's arithmetic in use at batch 1, 4K context")
 def _():
-    ridge = roofline.ridge(facts.chip("a100-80g-sxm"))
-    return computed(1 / ridge, "ratio", "1 FLOP/byte (2 FLOP per 2-byte weight) / ridge point", ridge=ridge)
+    model, _ = _anchor()
+    step = roofline.decode(model.id, "a100-80g-sxm", batch=1, context=CONTEXT)
+    return computed(step.compute_share, "ratio", "compute time / step time", compute_seconds=step.compute_seconds, step_seconds=step.step_seconds)
 
 
 def _swap(old: str, new: str, attribute: str, formula: str) -> Quantity:

@@ -231,7 +231,8 @@ def test_the_right_option_is_not_always_in_one_place(slug: str):
         # 1,000 tokens: weights, and 16 layers × 24 heads × 256 × 2 n²
         ("=anchor.prefill_1000.over_decode", (1000 / ((51_247_841_280_000 + 16 * 24 * 256 * 2e6) / 989.5e12)) / (3.35e12 / 51_818_266_624)),
         ("=anchor.free_bytes", 80e9 - 55_562_855_904),
-        ("=a100.compute_share", 2.039 / 312),
+        ("=a100.batch1.compute_share", (51_247_841_280 + 4096 * 16 * 24 * 256 * 4) / 312e12 / (51_818_266_624 / 2.039e12)),
+        ("=anchor.batch1.compute_seconds", (51_247_841_280 + 4096 * 16 * 24 * 256 * 4) / 989.5e12),
         ("=h200.decode_bound", 4.8e12 / 51_247_841_280),
         ("=upgrade.h200_decode", 4.8 / 3.35),
         ("=upgrade.l40s_compute", 362.05 / 312),
