@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import html
 import json
+from contextlib import closing
 from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pydantic
 import streamlit as st
@@ -31,6 +33,7 @@ from compute.service import client
 
 HERE = Path(__file__).parent
 FOLDED = 4
+LOOK_AGAIN_SECONDS = 4  # while the service is away
 
 _head = st.components.v2.component(
     "instrument_head",
@@ -50,11 +53,20 @@ def enter(page: str) -> None:
 def show(id: str, *, lang: str, instance: int = 1, guess: str = "", **preset: Any) -> None:
     """Show a widget at the lesson's preset, or at what the URL says."""
     widget = components.widget(id)
-    key = id if instance == 1 else f"{id}.{instance}"
-    base = _values(widget.Params(**preset))
+    key = _key(id, instance)
+    base = _values(widget.Params(**{**widget.presets.get(lang, {}), **preset}))
     state = _state(key)
     _follow_url(widget, key, base, state)
     _instrument(id, key, lang, base, guess)
+
+
+def awaits_guess(id: str, instance: int = 1) -> bool:
+    """Whether the instrument just shown still waits for the learner's guess: the page then keeps its answer back too."""
+    return _state(_key(id, instance))["guess"] is None
+
+
+def _key(id: str, instance: int) -> str:
+    return id if instance == 1 else f"{id}.{instance}"
 
 
 # ---- state and URL
@@ -136,6 +148,8 @@ def _outcome(widget, params: Any, state: dict[str, Any]) -> Any:
 @st.fragment
 def _instrument(id: str, key: str, lang: str, base: dict[str, Any], guess: str) -> None:
     widget, state = components.widget(id), _state(key)
+    if guess and state.pop("page_too", False):
+        st.rerun()  # what stands around the instrument depends on the guess
     words, ours = widget.words(lang), load_words(HERE / "text.toml", lang)
     params = _params(widget, base, state)
     with st.container(key=f"instrument-{key}"):
@@ -196,7 +210,7 @@ def _complain(state: dict[str, Any], lang: str) -> None:
 def _put_head(widget, key, words: Words, ours: Words, mark: str, rows, base) -> None:
     def reset():
         state = _state(key)
-        state.update(values={}, guess=None, previous=None, current=None, complaints=[])
+        state.update(values={}, guess=None, page_too=True, previous=None, current=None, complaints=[])
         _write_url(key, base, state)
 
     labels = {name: ours(f"head.{name}") for name in ("reset", "link", "copied", "csv", "json", "picture", "help", "data")}
@@ -280,11 +294,11 @@ def _ask(widget, key, name, words: Words, ours: Words, base, state) -> None:
 
         def commit():
             if st.session_state.get(slot) is not None:
-                state["guess"] = str(st.session_state[slot])
+                state.update(guess=str(st.session_state[slot]), page_too=True)
                 _write_url(key, base, state)
 
         def skip():
-            state["guess"] = "skip"
+            state.update(guess="skip", page_too=True)
             _write_url(key, base, state)
 
         with st.container(horizontal=True):
@@ -307,24 +321,41 @@ def _tell(widget, name, result, words: Words, ours: Words, lang: str, state) -> 
 
 
 def _put_live(widget, key, params, words: Words, ours: Words, lang: str, state) -> None:
-    status = client.status()
-    with st.container(key=f"live-{key}", horizontal=True):
-        asked = st.button(words.get("live.button", ours("live.button")), key=f"{key}/run", disabled=not status.up, type="primary")
-        place = st.empty()
-    if not status.up:
-        place.html(f'<span class="lab-quiet">{_e(ours("live.away"))}</span>')
+    if not client.status().up:
+        _await_service(ours("live.away"))
         return
+    with st.container(key=f"live-{key}", horizontal=True, vertical_alignment="center"):
+        asked = st.button(words.get("live.button", ours("live.button")), key=f"{key}/run", type="primary")
+        place = st.empty()
+        stop = st.empty()
     if not asked:
         return
+    stop.button(ours("live.cancel"), key=f"{key}/stop", type="tertiary")  # a press reruns the fragment, which ends this run
     try:
-        for event in client.run(widget.live.function, widget.live.arguments(params)):
-            if isinstance(event, client.Progress):
-                place.progress(min(1.0, event.fraction), text=f"{event.note} · {ours('live.cancel')}")
-            else:
-                state["answer"] = (params, event.value)
-        st.rerun(scope="fragment")
+        with closing(client.run(widget.live.function, widget.live.arguments(params), learner=_learner())) as events:
+            for event in events:
+                if isinstance(event, client.Progress):
+                    place.progress(min(1.0, event.fraction), text=ours("live.running", percent=f"{event.fraction:.0%}"))
+                else:
+                    state["answer"] = (params, event.value)
     except LabError as error:
+        stop.empty()
         place.html(f'<span class="lab-complaint" role="alert">{_e(error.message(lang))}</span>')
+        return
+    st.rerun(scope="fragment")
+
+
+@st.fragment(run_every=LOOK_AGAIN_SECONDS)
+def _await_service(away: str) -> None:
+    """Says that the service is away, and brings the page back by itself once it answers."""
+    if client.status().up:
+        st.rerun()
+    st.html(f'<p class="lab-quiet" role="status">{_e(away)}</p>')
+
+
+def _learner() -> str:
+    """A name for this session, by which the service counts calls."""
+    return st.session_state.setdefault("learner", uuid4().hex)
 
 
 # ---- under the picture

@@ -324,7 +324,7 @@ def _roof(result: Placement, scene: Scene) -> dict:
 def _label_place(x: float) -> tuple[str, int, int]:
     """Labels below their points, on the side where the chart has room."""
     low, high = INTENSITIES
-    return ("left", 12, 6) if log10(x / low) < 0.55 * log10(high / low) else ("right", 8, 16)
+    return ("left", 12, 10) if log10(x / low) < 0.78 * log10(high / low) else ("right", 8, 16)
 
 
 def _strip(result: Placement, scene: Scene) -> dict:
@@ -336,7 +336,7 @@ def _strip(result: Placement, scene: Scene) -> dict:
     ]
     mine = result.params.model
     x = {"field": "bytes", "type": "quantitative", "scale": {"type": "log", "nice": False, "padding": 12}, "title": words("axis.strip"),
-         "axis": {"grid": False, "tickCount": 5, "labelOverlap": "greedy",
+         "axis": {"grid": False, "values": [10.0**e for e in range(6, 13)], "labelOverlap": "greedy",
                   "labelExpr": "datum.value >= 1e9 ? format(datum.value/1e9, ',~g') + ' GB' : format(datum.value/1e6, ',~g') + ' MB'"}}  # fmt: skip
     return {
         "height": 92,
@@ -348,6 +348,7 @@ def _strip(result: Placement, scene: Scene) -> dict:
                 "mark": {"type": "point", "size": 110, "filled": True, "cursor": "pointer", "opacity": 1},
                 "encoding": {
                     "x": x,
+                    "y": {"value": 26},
                     "shape": {"condition": {"test": "datum.ok", "value": "circle"}, "value": "M-1,-1L1,1M-1,1L1,-1"},
                     "color": {"condition": {"test": f"datum.model === '{mine}'", "value": tone("weights")}, "value": tone("ghost")},
                     "stroke": {"condition": {"test": f"datum.model === '{mine}'", "value": tone("weights")}, "value": tone("ghost")},
@@ -357,7 +358,7 @@ def _strip(result: Placement, scene: Scene) -> dict:
             {
                 "transform": [{"filter": f"datum.model === '{mine}'"}],
                 "mark": {"type": "text", "dy": -13, "fontSize": 13, "fontWeight": 600, "color": tone("weights")},
-                "encoding": {"x": x, "text": {"field": "name"}},
+                "encoding": {"x": x, "y": {"value": 26}, "text": {"field": "name"}},
             },
         ],
     }  # fmt: skip
