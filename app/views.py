@@ -10,7 +10,7 @@ import streamlit as st
 from app import prose, quiz
 from app.lesson import Entry, Instrument, Lesson, Prose, load, words
 from components import frame
-from compute.errors import BrokenData
+from compute.errors import BrokenData, LabError
 
 
 def home(lang: str, entries: list[Entry], pages: dict) -> None:
@@ -53,21 +53,29 @@ def lesson_page(entry: Entry, lang: str, entries: list[Entry], pages: dict) -> N
     opening(entry, text, entries, pages)
     takeaway_shown, seen = False, Counter()
     for position, part in enumerate(text.parts):
-        if isinstance(part, Prose):
-            with st.container(key=f"lab-prose-{position}"):
-                st.markdown(prose.markdown(part.text, lang, words(lang)), unsafe_allow_html=True)
-        elif isinstance(part, Instrument):
-            seen[part.widget] += 1
-            with st.container(key=f"lab-instrument-{position}"):
-                frame.show(part.widget, lang=lang, **{"instance": seen[part.widget]} | part.preset)
-        else:
-            takeaway(text)
-            takeaway_shown = True
-            ask(text)
+        try:
+            if isinstance(part, Prose):
+                with st.container(key=f"lab-prose-{position}"):
+                    st.markdown(prose.markdown(part.text, lang, words(lang)), unsafe_allow_html=True)
+            elif isinstance(part, Instrument):
+                seen[part.widget] += 1
+                with st.container(key=f"lab-instrument-{position}"):
+                    frame.show(part.widget, lang=lang, **{"instance": seen[part.widget]} | part.preset)
+            else:
+                takeaway(text)
+                takeaway_shown = True
+                ask(text)
+        except LabError as reason:  # said where it happened; the rest of the page goes on
+            with st.container(key=f"lab-prose-refused-{position}"):
+                refuse(reason.message(lang))
     if not takeaway_shown:
         takeaway(text)
         ask(text)
     neighbours(entry, lang, entries, pages)
+
+
+def refuse(sentence: str) -> None:
+    st.html(f'<p class="lab-refusal" role="alert">{_text(sentence)}</p>')
 
 
 def opening(entry: Entry, text: Lesson, entries: list[Entry], pages: dict) -> None:
@@ -133,10 +141,10 @@ def _item(text: Lesson, item: quiz.Item, number: int) -> bool:
         st.markdown(f"**{number}**&ensp;" + prose.markdown(item.question[lang], lang, say), unsafe_allow_html=True)
         with st.form(f"form-{key}", border=False):
             if isinstance(item, quiz.Choice):
-                # The browser sends the label that it showed; after a change of language no option has it any more.
-                if f"answer:{key}" in st.session_state and st.session_state.get(key) is None:
-                    st.session_state[key] = st.session_state[f"answer:{key}"]
                 options = {option.id: option.text[lang] for option in item.options}
+                # The browser answers with the label that it showed; after a change of language no option has it any more.
+                if f"answer:{key}" in st.session_state and st.session_state.get(key) not in options:
+                    st.session_state[key] = st.session_state[f"answer:{key}"]
                 given = st.radio(prose.plain(item.question[lang], lang), list(options), index=None, key=key, label_visibility="collapsed",
                                  format_func=lambda id: prose.plain(options[id], lang))
             else:

@@ -33,7 +33,7 @@ CONCEPTS: dict[str, Tone] = {
     "accepted": Tone("#277B42", "#86E0A6", "fill"),
     "rejected": Tone("#99203A", "#F2667A", "hatch"),
     "residual": Tone("#8450BC", "#D2B6FA", "cross-hatch"),
-    "prefill": Tone("#155F79", "#4FA3C4", "dark edge"),
+    "prefill": Tone("#0D4A61", "#4FA3C4", "dark edge"),
     "decode": Tone("#A63C7B", "#FAB0D6", "no edge"),
     "reserved": Tone("#C9CED6", "#4A5160", "diagonal hatch"),
     "free": Tone("#EEF1F5", "#262B34", "empty"),

@@ -177,6 +177,7 @@ def outbound(page) -> list[str]:
 
 def assert_clean(page) -> None:
     assert page.locator("[data-testid='stException']").count() == 0, page.locator("[data-testid='stException']").first.inner_text()
+    assert page.locator(".lab-refusal[role=alert]").count() == 0, page.locator(".lab-refusal[role=alert]").first.inner_text()
     assert page.locator(".stApp h1").count() >= 1, f"no heading on {page.url}"
     unexpected = [text for text in page.problems if not EXPECTED_COMPLAINT.search(text)]
     assert not unexpected, unexpected
