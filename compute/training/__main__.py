@@ -35,6 +35,7 @@ def tokenizer_step(_: argparse.Namespace) -> None:
     about = {"newline": tokenizer.newline_id(learned), "sources": counts}
     (mixture.TOKENS / "about.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
     texts.count(learned)
+    texts.check_paragraphs(learned)
 
 
 def train_step(options: argparse.Namespace) -> None:

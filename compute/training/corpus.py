@@ -294,7 +294,10 @@ _GNOME = Package("apt", "gnome-user-docs", "43.0-2")
 _POETRY = Package("npm", "chinese-poetry", "2.0.1")
 _LIBREOFFICE_NOTICE = "LibreOffice help, copyright the LibreOffice contributors; MPL-2.0."
 _GNOME_NOTICE = "GNOME user documentation, copyright its authors (Shaun McCance and others); CC-BY-SA-3.0."
-_ELECTRON_NOTICE = "Electron documentation, copyright GitHub Inc. and the Electron contributors; MIT."
+_ELECTRON_NOTICE = (
+    "Electron documentation, copyright GitHub Inc. and the Electron contributors; MIT. The package that collects it "
+    "(electron-i18n) states MIT in its metadata and BSD terms in its licence file."
+)
 _POETRY_NOTICE = "Text in the public domain; transcription from chinese-poetry, MIT."
 
 SOURCES: tuple[Source, ...] = (

@@ -176,7 +176,7 @@ def run(
                 on_watch(model, step)
         if step % keep_every == 0 or step == recipe.steps:
             keep()
-        elif step % 50 == 0:
+        if step % 50 == 0 and sums[1]:
             print(progress(recipe, step, first, began, {"loss": sums[0] / sums[1]}), flush=True)
     keep()
     return model, log

@@ -1,0 +1,235 @@
+"""Model cards: README.md of every checkpoint, written from the training log and from figures measured here."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import torch
+
+from compute.training import evaluate, mixture, model as mini, texts
+from compute.training.distil import TEACHER
+from compute.training.tokenizer import load as load_tokenizer
+from compute.training.train import CHECKPOINTS, Recipe, conditions
+
+LOG = "training-log.json"
+PROMPTS = (
+    "小明把苹果给了", "小红带着一本故事书来到公园。", "从前，森林里住着一只小猴子。", "今天早上，外面下着小雨。",
+    "话说曹操引兵", "念奴娇\n", "如果要在文档中插入表格，", "Xiao Ming gave the apple to", "To open a file, choose",
+)  # fmt: skip
+EXAMPLE = "小明把苹果给了"
+COMMANDS = {
+    "mini-256": "OMP_WAIT_POLICY=PASSIVE python -m compute.training train --compile",
+    "mini-128": "OMP_WAIT_POLICY=PASSIVE python -m compute.training distil mini-128 --compile",
+    "mini-64": "OMP_WAIT_POLICY=PASSIVE python -m compute.training distil mini-64 --compile",
+}
+
+
+@torch.no_grad()
+def continue_text(model: mini.Llama, tokenizer, prompt: str, tokens: int, temperature: float, seed: int) -> str:
+    """The continuation alone, up to <|endoftext|>. Temperature 0 is greedy. Recomputes everything at each token."""
+    generator = torch.Generator().manual_seed(seed)
+    ids = tokenizer.encode(prompt).ids
+    start = len(ids)
+    for _ in range(tokens):
+        logits = model(torch.tensor([ids[-mixture.CONTEXT :]]))[0, -1].float()
+        if temperature:
+            next_id = int(torch.multinomial((logits / temperature).softmax(-1), 1, generator=generator))
+        else:
+            next_id = int(logits.argmax())
+        if next_id == mixture.END:
+            break
+        ids.append(next_id)
+    return tokenizer.decode(ids[start:])
+
+
+@torch.no_grad()
+def most_likely(model: mini.Llama, tokenizer, prompt: str, count: int = 5) -> list[tuple[str, float]]:
+    """The next tokens with the highest probability at temperature 1."""
+    p = model(torch.tensor([tokenizer.encode(prompt).ids]))[0, -1].float().softmax(-1)
+    values, ids = p.topk(count)
+    return [(tokenizer.decode([int(i)]), float(v)) for i, v in zip(ids, values, strict=True)]
+
+
+def measure(name: str, target: mini.Llama | None) -> dict:
+    """Final figures of one checkpoint, added to its log under `final`."""
+    path = CHECKPOINTS / name / LOG
+    log = json.loads(path.read_text(encoding="utf-8"))
+    model, tokenizer = mini.load(CHECKPOINTS / name), load_tokenizer(CHECKPOINTS / name)
+    log["final"] = {
+        "measured": {"text": "data/texts, whole files", "precision": "float32", **conditions()},
+        **evaluate.report(model, tokenizer, target),
+        "example": {"prompt": EXAMPLE, "next": most_likely(model, tokenizer, EXAMPLE)},
+        "samples": [
+            {
+                "prompt": prompt,
+                "greedy": continue_text(model, tokenizer, prompt, 60, 0.0, 0),
+                "temperature 0.8, seed 0": continue_text(model, tokenizer, prompt, 60, 0.8, 0),
+            }
+            for prompt in PROMPTS
+        ],
+    }
+    path.write_text(json.dumps(log, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return log
+
+
+def _table(header: list[str], rows: list[list[str]]) -> str:
+    lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _figures(rows: dict[str, dict]) -> str:
+    drafted = "alpha" in next(iter(rows.values()))
+    header = ["text", "tokens", "nats/token", "bits/byte"] + (["α", "greedy agreement"] if drafted else [])
+    return _table(
+        header,
+        [
+            [name, f"{r['tokens']:,}", f"{r['nats_per_token']:.3f}", f"{r['bits_per_byte']:.3f}"]
+            + ([f"{r['alpha']:.3f}", f"{r['greedy']:.3f}"] if drafted else [])
+            for name, r in rows.items()
+        ],
+    )
+
+
+def _curve(log: dict, most: int = 16) -> str:
+    """About `most` records, always the last one."""
+    curve = log["curve"]
+    stride = max(1, len(curve) // most)
+    rows = curve[::-1][::stride][::-1]
+    keys = [k for k in rows[0] if k not in ("step", "tokens")]
+    cells = [[str(r["step"]), f"{r['tokens']:,}"] + [f"{r[k]:.3f}" for k in keys] for r in rows]
+    return _table(["step", "tokens", *keys], cells)
+
+
+def _data(recipe: Recipe) -> str:
+    sources = json.loads((mixture.TEXTS / texts.INDEX).read_text(encoding="utf-8"))["sources"]
+    whole = sum(mixture.SHARES.values())
+    rows = []
+    for s in sources:
+        drawn = recipe.tokens * s["training"]["share_percent"] / whole
+        held = s["training"]["tokens"]
+        rows.append(
+            [s["name"], s["domain"], s["licence"], s.get("archive", s["package"]), f"{s['training']['characters']:,}",
+             f"{held:,}", f"{s['training']['share_percent'] / whole:.1%}", f"{drawn / held:.1f}"]
+        )  # fmt: skip
+    header = ["source", "domain", "licence", "archive", "characters", "tokens", "share of windows", "times read"]
+    return _table(header, rows)
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\n", " ⏎ ").replace("|", "\\|")
+
+
+def card(name: str, log: dict) -> str:
+    """README.md of one checkpoint."""
+    kept = log["recipe"]
+    recipe, shape, done = Recipe(**kept), mini.SHAPES[kept["shape"]], log["conditions"]
+    count = mini.parameters(mini.Llama(shape))
+    teacher = log.get("teacher")
+    final = log["final"]
+    measured = final["measured"]
+    speed = recipe.tokens / log["seconds"]
+    how = (
+        f"Distilled from {teacher}: the first half of the steps minimises cross-entropy to its whole distribution, the "
+        f"second half −log Σ min(p, q)." if teacher else "Trained from scratch on next-token cross-entropy."
+    )  # fmt: skip
+    next_tokens = ", ".join(f"{_quoted(t)} {p:.3f}" for t, p in final["example"]["next"])
+    samples = "\n".join(
+        f"| {_quoted(s['prompt'])} | {_quoted(s['greedy'])} | {_quoted(s['temperature 0.8, seed 0'])} |" for s in final["samples"]
+    )
+    agreement = (
+        f"α is the mean of Σ min(p, q) between this model (q) and {teacher} (p) over all positions, temperature 1; greedy "
+        f"agreement is how often both name the same most likely token. " if teacher else ""
+    )  # fmt: skip
+    return f"""---
+library_name: transformers
+language: [zh, en]
+pipeline_tag: text-generation
+---
+
+# {name}
+
+A Llama of {count:,} parameters for lessons on inference: small enough to run anywhere, trained well enough that its
+next word is not noise. It tells small stories in Chinese and English, imitates software help, 三国演义 and 词. It knows
+nothing else. Written by `python -m compute.training card` from `{LOG}`.
+
+| | |
+| --- | --- |
+| layers, width, MLP width | {shape.layers}, {shape.width}, {shape.hidden} |
+| query heads, KV heads, head dimension | {shape.heads}, {shape.kv_heads}, {shape.head} |
+| vocabulary | {shape.vocabulary}, byte-level BPE; embeddings tied |
+| context trained, positions allowed | {mixture.CONTEXT}, {mini.POSITIONS} |
+| weights | float32, safetensors |
+
+## Training
+
+{how}
+
+    {COMMANDS[name]}
+
+- {recipe.steps:,} steps of {recipe.rows} windows × {mixture.CONTEXT} tokens = {recipe.tokens:,} tokens; seed {recipe.seed}
+- Muon (rate {recipe.muon_rate}) for matrices, AdamW (rate {recipe.adam_rate}, β 0.9, 0.95) for embedding and norms;
+  warm-up {recipe.warmup} steps, flat, linear decay over the last {recipe.decay:.0%} to {recipe.last_rate:.0%};
+  gradient norm clipped at {recipe.clip}
+- {log["seconds"] / 60:.0f} minutes, {speed:.0f} tokens/s on average, {log["stops"]} interruptions; the machine was shared
+  with other work
+- {done["processor"]}, {done["cores"]} cores, {done["threads"]} threads, {done["precision"]}; torch {done["torch"]}, Python
+  {done["python"]}, OMP_WAIT_POLICY={done["OMP_WAIT_POLICY"]}; started {done["date"]}
+
+### Text
+
+{_data(recipe)}
+
+Half of the windows begin where a paragraph begins, the rest anywhere. Notices: `data/texts/README.md`. The stories come
+from a grammar of this project. No GPL or GFDL text. Whether weights inherit the licence of a text is unsettled; the mix
+avoids the question as far as it can.
+
+### Loss curve
+
+`loss` is the training loss since the row before; `val_…` are losses on the first 32 windows of one source a domain.
+Nats per token.
+
+{_curve(log)}
+
+## Validation
+
+Whole files of `data/texts`, {measured["precision"]}, windows of {mixture.CONTEXT} tokens without earlier context; measured
+{measured["date"]} with torch {measured["torch"]}. {agreement}A domain is the sum of its sources.
+
+{_figures(final["domains"])}
+
+{_figures(final["sources"])}
+
+## What it writes
+
+After {EXAMPLE} the most likely tokens are: {next_tokens}.
+
+| prompt | greedy | temperature 0.8, seed 0 |
+| --- | --- | --- |
+{samples}
+
+## Limits
+
+- No knowledge, no reasoning, no safety training, not for use outside lessons. Facts in its text are chance.
+- {mixture.CONTEXT} tokens is the longest text it was trained on; positions up to {mini.POSITIONS} run, but get worse.
+- The stories' cast is small: the model prefers those names, things and places, and 小明's apple mostly goes to 小王
+  because the grammar says that they are friends.
+- <|im_start|> and <|im_end|> exist in the vocabulary and were never trained. There is no chat format.
+- Classical text is 三国演义, 宋词, part of 全唐诗 and school primers; modern text is software help only.
+- One Han character may be several tokens: decode a stream incrementally.
+"""
+
+
+def write_all(names: tuple[str, ...] = ("mini-256", "mini-128", "mini-64")) -> None:
+    """Measure and write the card of every checkpoint that has a log."""
+    target = mini.load(CHECKPOINTS / TEACHER)
+    for name in names:
+        folder: Path = CHECKPOINTS / name
+        if not (folder / LOG).exists():
+            print(f"{name}: no {LOG} yet, skipped")
+            continue
+        began = time.monotonic()
+        log = measure(name, target if name != TEACHER else None)
+        (folder / "README.md").write_text(card(name, log), encoding="utf-8")
+        print(f"{name}: {time.monotonic() - began:.0f} s")
