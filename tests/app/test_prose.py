@@ -13,7 +13,7 @@ import components
 from app import lesson, prose, quiz
 from app.lesson import LESSONS, Instrument, Prose
 from components.text import LANGUAGES
-from compute import numbers
+from compute import facts, numbers
 
 SLUGS = [entry.slug for entry in lesson.existing()]
 BOTH = [(slug, lang) for slug in SLUGS for lang in LANGUAGES]
@@ -271,6 +271,14 @@ def test_time_saved_by_the_cache_by_hand():
     assert numbers.resolve("=kv.without_cache_seconds").value == pytest.approx(again, rel=1e-9)
     assert numbers.resolve("=kv.with_cache_seconds").value == pytest.approx(kept, rel=1e-9)
     assert numbers.resolve("=kv.saving_in_time").value == pytest.approx(again / kept, rel=1e-9)
+
+
+def test_our_model_cuts_the_running_example_as_the_text_says():
+    """Catches: a tokenizer trained anew that no longer makes four tokens of the lesson's prompt."""
+    tokenizers = pytest.importorskip("tokenizers")
+    tokenizer = tokenizers.Tokenizer.from_file(str(facts.DATA / "checkpoints" / "mini-256" / "tokenizer.json"))
+    ids = tokenizer.encode("小明把苹果给了", add_special_tokens=False).ids
+    assert [tokenizer.decode([id]) for id in ids] == ["小明", "把", "苹果", "给了"]
 
 
 # ---- the checks on planted mistakes
