@@ -1,0 +1,342 @@
+"""run.py: its units by import, and the real command in a scratch tree whose servers are stand-ins of a few lines."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+spec = importlib.util.spec_from_file_location("run", ROOT / "run.py")
+run = importlib.util.module_from_spec(spec)
+sys.modules["run"] = run
+spec.loader.exec_module(run)
+
+STAND_IN = """
+import http.server, os, sys, pathlib
+port = int(sys.argv[sys.argv.index("--port") + 1])
+here = pathlib.Path(__file__).parent
+name = {name!r}
+(here / (name + ".log")).open("a").write(f"{{os.getpid()}} {{os.nice(0)}} {{os.environ.get('OMP_WAIT_POLICY')}} {{os.environ.get('INFERENCE_LAB_COMPUTE')}} {{os.environ.get('INFERENCE_LAB_DEVICE')}} {{' '.join(sys.argv[1:])}}\\n")
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        if self.path == "/die": os._exit(3)
+        self.send_response(500 if (here / (name + ".sick")).exists() else 200); self.end_headers()
+    def log_message(self, *a): pass
+http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture()
+def scratch(tmp_path) -> Path:
+    """A tree with run.py and stand-ins for uvicorn and compute; its .venv is this Python, marked as installed."""
+    shutil.copy(ROOT / "run.py", tmp_path)
+    for name in ("requirements.txt", "requirements-test.txt"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "compute").mkdir()
+    (tmp_path / "compute" / "__init__.py").write_text("")
+    (tmp_path / "compute" / "__main__.py").write_text(STAND_IN.format(name="compute"))
+    (tmp_path / "uvicorn.py").write_text(STAND_IN.format(name="web"))
+    binaries = tmp_path / ".venv" / "bin"
+    binaries.mkdir(parents=True)
+    (binaries / "python").symlink_to(sys.executable)
+    (tmp_path / ".venv" / "installed-requirements").write_text(run.stamp([tmp_path / "requirements.txt"]))
+    return tmp_path
+
+
+class Started:
+    def __init__(self, tree: Path, *arguments: str):
+        self.tree, self.port = tree, free_port()
+        self.process = subprocess.Popen(
+            [sys.executable, "run.py", "--port", str(self.port), *arguments], cwd=tree, text=True, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, env=os.environ | {"LC_ALL": "C.UTF-8"}, start_new_session=True)
+
+    def log(self, name: str) -> list[list[str]]:
+        path = self.tree / name
+        path = path if path.exists() else path.parent / "compute" / path.name
+        return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+
+    def until(self, condition, seconds: float = 30):
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if found := condition():
+                return found
+            assert self.process.poll() is None, self.process.stdout.read()
+            time.sleep(0.1)
+        raise AssertionError("waited in vain")
+
+    def stop(self, number: int = signal.SIGINT) -> str:
+        self.process.send_signal(number)
+        out, _ = self.process.communicate(timeout=20)
+        return out
+
+
+@pytest.fixture()
+def started(scratch):
+    running = []
+
+    def start(*arguments: str) -> Started:
+        running.append(Started(scratch, *arguments))
+        return running[-1]
+
+    yield start
+    for each in running:
+        if each.process.poll() is None:
+            os.killpg(each.process.pid, signal.SIGKILL)
+            each.process.wait()
+
+
+def alive(pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    return "Z" not in Path(f"/proc/{pid}/stat").read_text().split(")")[1][:3]
+
+
+def answers(port: int) -> bool:
+    try:
+        return urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=1).status == 200
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_both_processes_start_and_ctrl_c_leaves_none(started, number):
+    lab = started("--device", "cpu")
+    (web,) = lab.until(lambda: lab.log("web.log"))
+    (compute,) = lab.until(lambda: lab.log("compute.log"))
+    lab.until(lambda: answers(lab.port))
+    time.sleep(0.5)
+    ours = os.nice(0)
+    assert int(compute[1]) == min(19, ours + 10) and compute[2] == "PASSIVE", "the compute process is niced and waits passively"
+    assert int(web[1]) == ours
+    compute_port = compute[compute.index("--port") + 1]
+    assert web[3] == f"http://127.0.0.1:{compute_port}" and web[4] == "cpu"
+    assert compute[compute.index("--device") + 1] == "cpu"
+    out = lab.stop(number)
+    assert lab.process.returncode == 0 and f"http://127.0.0.1:{lab.port}" in out and "Traceback" not in out
+    assert not alive(web[0]) and not alive(compute[0])
+
+
+def test_nothing_survives_when_the_watcher_is_killed_outright(started):
+    if sys.platform != "linux":
+        pytest.skip("needs the parent-death signal of Linux")
+    lab = started()
+    pids = [lab.until(lambda name=name: lab.log(name))[0][0] for name in ("web.log", "compute.log")]
+    lab.process.kill()
+    lab.process.wait()
+    deadline = time.monotonic() + 5
+    while any(map(alive, pids)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(map(alive, pids))
+
+
+def test_a_dead_compute_service_is_started_again_at_the_same_address(started):
+    lab = started()
+    first = lab.until(lambda: lab.log("compute.log"))[0]
+    lab.until(lambda: answers(int(first[first.index("--port") + 1])))
+    os.kill(int(first[0]), signal.SIGKILL)
+    second = lab.until(lambda: len(lab.log("compute.log")) > 1 and lab.log("compute.log"))[1]
+    assert second[second.index("--port") + 1] == first[first.index("--port") + 1]
+    out = lab.stop()
+    assert "exit code -9" in out and "Starting it again in 1 s" in out
+
+
+def test_embedded_and_remote_start_no_second_process(started):
+    for arguments, told in ((["--embedded"], "embedded"), (["--compute", "http://10.0.0.7:9000/"], "http://10.0.0.7:9000")):
+        lab = started(*arguments)
+        lab.until(lambda: answers(lab.port))
+        assert lab.log("web.log")[-1][3] == told
+        lab.stop()
+        assert not lab.log("compute.log")
+
+
+def test_when_the_web_server_dies_so_does_the_rest(started):
+    lab = started()
+    lab.until(lambda: answers(lab.port))
+    compute = lab.until(lambda: lab.log("compute.log"))[0]
+    with pytest.raises((urllib.error.URLError, OSError)):
+        urllib.request.urlopen(f"http://127.0.0.1:{lab.port}/die", timeout=5)
+    out, _ = lab.process.communicate(timeout=20)
+    assert lab.process.returncode == 1 and "The web server ended (exit code 3)" in out and not alive(compute[0])
+
+
+# ---- the watcher's judgement, on a clock of our own
+
+
+class Sleeper:
+    """A process that does not end by itself."""
+
+    def __init__(self):
+        self.process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+
+
+@pytest.fixture()
+def watcher(monkeypatch):
+    begun = []
+
+    def start(command, environment, nice=0):
+        begun.append(Sleeper().process)
+        return begun[-1]
+
+    monkeypatch.setattr(run, "start", start)
+    monkeypatch.setattr(run, "say", lambda zh, en: said.append(en))
+    said: list[str] = []
+    healthy = {"now": True}
+    monkeypatch.setattr(run, "answers", lambda url, timeout: healthy["now"])
+    compute = run.Compute(9999, None, {})
+    yield compute, begun, said, healthy
+    for process in begun:
+        run.stop(process)
+
+
+def test_a_hung_service_is_restarted_after_three_misses(watcher):
+    compute, begun, said, healthy = watcher
+    compute.watch(0)
+    compute.watch(2)
+    assert compute.ready and len(begun) == 1
+    healthy["now"] = False
+    for now in (10, 20):
+        compute.watch(now)
+        assert compute.process is begun[0], "a miss or two may be a long computation"
+    compute.watch(30)
+    assert compute.process is None and begun[0].poll() is not None and any("does not answer" in s for s in said)
+    compute.watch(30.5)
+    assert len(begun) == 1, "the back-off is waited for"
+    compute.watch(31.5)
+    assert len(begun) == 2
+
+
+def test_back_off_doubles_up_to_a_minute_and_starts_over_after_a_steady_run(watcher):
+    compute, begun, said, _ = watcher
+    waits, now = [], 0.0
+    for _ in range(8):
+        compute.watch(now)
+        begun[-1].kill()
+        begun[-1].wait()
+        compute.watch(now + 1)
+        waits.append(compute.start_at - (now + 1))
+        now = compute.start_at
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
+    compute.watch(now)
+    compute.watch(now + 2)
+    begun[-1].kill()
+    begun[-1].wait()
+    compute.watch(now + 100)
+    assert compute.start_at == now + 101
+
+
+# ---- setting up
+
+
+def test_the_stamp_follows_the_requirements(tmp_path):
+    a, b = tmp_path / "requirements.txt", tmp_path / "requirements-test.txt"
+    a.write_text("x==1\n")
+    b.write_text("y==1\n")
+    before = run.stamp([a, b])
+    assert run.stamp([a, b]) == before != run.stamp([a])
+    a.write_text("x==2\n")
+    assert run.stamp([a, b]) != before
+
+
+def test_setup_installs_once_and_again_when_the_requirements_change(tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "ROOT", tmp_path)
+    monkeypatch.setattr(run, "VENV", tmp_path / ".venv")
+    monkeypatch.setattr(run, "make_venv", lambda: (tmp_path / ".venv").mkdir(exist_ok=True))
+    calls = []
+    monkeypatch.setattr(run.subprocess, "run", lambda command, **k: calls.append(command) or subprocess.CompletedProcess(command, 0))
+    (tmp_path / "requirements.txt").write_text("x==1\n")
+    run.install(["requirements.txt"])
+    run.install(["requirements.txt"])
+    assert len(calls) == 1
+    (tmp_path / "requirements.txt").write_text("x==2\n")
+    run.install(["requirements.txt"])
+    assert len(calls) == 2
+
+
+def test_a_failed_installation_leaves_no_stamp_and_says_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "ROOT", tmp_path)
+    monkeypatch.setattr(run, "VENV", tmp_path / ".venv")
+    monkeypatch.setattr(run, "CHINESE", False)
+    monkeypatch.setattr(run, "make_venv", lambda: (tmp_path / ".venv").mkdir(exist_ok=True))
+    monkeypatch.setattr(run.subprocess, "run", lambda command, **k: subprocess.CompletedProcess(command, 1))
+    (tmp_path / "requirements.txt").write_text("x==1\n")
+    with pytest.raises(run.Stop, match="run the same command again"):
+        run.install(["requirements.txt"])
+    assert not list((tmp_path / ".venv").iterdir())
+
+
+def test_a_missing_browser_without_apt_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(run, "CHINESE", False)
+    monkeypatch.setattr(run, "chromium", lambda: None)
+    monkeypatch.setattr(run, "has_cjk_font", lambda: False)
+    monkeypatch.setattr(run, "may_use_apt", lambda: None)
+    with pytest.raises(run.Stop, match="sudo apt install chromium fonts-noto-cjk"):
+        run.install_browser()
+
+
+# ---- what is said when something is wrong
+
+
+def command(*arguments: str, language: str = "C.UTF-8") -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, str(ROOT / "run.py"), *arguments], capture_output=True, text=True, timeout=30,
+                          env=os.environ | {"LC_ALL": language})
+
+
+def test_a_busy_port_is_named_with_the_way_out():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        english, chinese = command("--port", str(port)), command("--port", str(port), language="zh_CN.UTF-8")
+    assert english.returncode == chinese.returncode == 1
+    assert f"Port {port} is in use" in english.stderr and "--port" in english.stderr and "Traceback" not in english.stderr
+    assert f"端口 {port} 已被别的程序占用" in chinese.stderr
+
+
+@pytest.mark.parametrize("arguments,said", [
+    (["--port", "99999"], "99999"),
+    (["--port", "eighty"], "eighty"),
+    (["--host", "no.such.host.invalid"], "no.such.host.invalid"),
+    (["--device", "tpu"], "tpu"),
+    (["--compute", "localhost:9"], "http://"),
+    (["--embedded", "--compute", "http://x"], "--embedded"),
+    (["dance"], "dance"),
+])
+def test_wrong_arguments_are_answered_with_the_value(arguments, said):
+    done = command(*arguments)
+    assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
+
+
+def test_an_older_python_gets_one_sentence():
+    source = (ROOT / "run.py").read_text(encoding="utf-8").replace("sys.version_info < (3, 11)", "sys.version_info < (9, 9)")
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 1 and "Python 3.11 or newer is needed" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_run_py_needs_nothing_installed():
+    names = {line.split()[1].split(".")[0] for line in (ROOT / "run.py").read_text(encoding="utf-8").splitlines()
+             if line.startswith(("import ", "from "))}
+    assert len(names) > 10 and names <= set(sys.stdlib_module_names)
+
+
+def test_ci_calls_the_test_command():
+    script = (ROOT / ".ci" / "run").read_text()
+    assert "python3 run.py test" in script and os.access(ROOT / ".ci" / "run", os.X_OK)
