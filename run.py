@@ -150,19 +150,16 @@ def install_browser() -> None:
 # --- running ------------------------------------------------------------------------------------------------------
 
 
-def start(command: list, environment: dict[str, str], nice: int = 0) -> subprocess.Popen:
+def start(command: list, environment: dict[str, str]) -> subprocess.Popen:
     """Starts a program in its own process group, so that stopping it also stops whatever it started."""
     if os.name == "nt":
         return subprocess.Popen(command, cwd=ROOT, env=environment, creationflags=subprocess.CREATE_NEW_PROCESS_GROUP)
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
     def in_child() -> None:
-        if nice:
-            os.nice(nice)
-        if libc:
-            libc.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: go when the watcher is killed outright
+        libc.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: go when the watcher is killed outright
 
-    return subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True, preexec_fn=in_child)
+    return subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True, preexec_fn=in_child if libc else None)
 
 
 def stop(process: subprocess.Popen, patience_s: float = 5.0) -> None:
@@ -212,7 +209,7 @@ class Compute:
     def start(self, now: float) -> None:
         command = [PYTHON, "-m", "compute", "serve", "--port", str(self.port)]
         command += ["--device", self.device] if self.device else []
-        self.process = start(command, self.environment, nice=10)
+        self.process = start(command, self.environment)  # it lowers its own priority
         self.started, self.ready, self.misses, self.check_at = now, False, 0, now + 1
 
     def failed(self, now: float, zh: str, en: str) -> None:

@@ -124,9 +124,7 @@ def test_both_processes_start_and_ctrl_c_leaves_none(started, number):
     (compute,) = lab.until(lambda: lab.log("compute.log"))
     lab.until(lambda: answers(lab.port))
     time.sleep(0.5)
-    ours = os.nice(0)
-    assert int(compute[1]) == min(19, ours + 10) and compute[2] == "PASSIVE", "the compute process is niced and waits passively"
-    assert int(web[1]) == ours
+    assert compute[2] == "PASSIVE", "two processes on two cores: torch's threads must not spin"
     compute_port = compute[compute.index("--port") + 1]
     assert web[3] == f"http://127.0.0.1:{compute_port}" and web[4] == "cpu"
     assert compute[compute.index("--device") + 1] == "cpu"
@@ -192,7 +190,7 @@ class Sleeper:
 def watcher(monkeypatch):
     begun = []
 
-    def start(command, environment, nice=0):
+    def start(command, environment):
         begun.append(Sleeper().process)
         return begun[-1]
 
