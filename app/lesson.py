@@ -138,6 +138,12 @@ def parse(source: str, slug: str, lang: str) -> Lesson:
                   parts=tuple(_parts(found[2], name)))
 
 
+def from_heading(text: str) -> str:
+    """The rest of a text from its first heading on; empty when it has none."""
+    found = re.search(r"^#{1,6} ", text, re.M)
+    return text[found.start():] if found else ""
+
+
 def _parts(body: str, name: str):
     lines: list[str] = []
     fenced = False

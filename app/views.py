@@ -8,7 +8,7 @@ from collections import Counter
 import streamlit as st
 
 from app import prose, quiz
-from app.lesson import Entry, Instrument, Lesson, Prose, load, words
+from app.lesson import Entry, Instrument, Lesson, Prose, from_heading, load, words
 from components import frame
 from compute.errors import BrokenData, LabError
 

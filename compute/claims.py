@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any, Callable
 
 from compute import facts, kv, roofline
+from compute.errors import Refused
 from compute.quantity import Quantity
 
 CLAIMS: dict[str, Callable[[], Quantity]] = {}
@@ -472,3 +473,23 @@ def _():
     model, _ = _anchor()
     attention = sum(c.layers for c in model.caches)
     return computed(model.layers - attention, "count", "all layers − attention layers", layers=model.layers, attention=attention)
+
+
+# ---- how near real engines come
+
+
+@claim("engines.of_bound", "真引擎的解码吞吐占理想上界", "decode throughput of real engines over the ideal bound")
+def _():
+    """Published runs in which decoding rules, 16-bit, on cards whose stated memory holds them."""
+    shares = []
+    for run in facts.public_runs():
+        if run.bits == 16:
+            try:
+                shares.append(run.tokens_per_second / roofline.bound_of_run(run).tokens_per_second)
+            except Refused:
+                continue
+    first = facts.public_runs()[0]
+    return Quantity(
+        (min(shares), max(shares)), "ratio", "computed", "published token/s / (batch / ideal step at the mean context)",
+        {"runs": len(shares), "engine": "TensorRT-LLM"}, first.source,
+    )  # fmt: skip

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from compute import facts
 from compute.errors import Refused
-from compute.facts import Chip, ChipRef, ModelRef
+from compute.facts import Chip, ChipRef, MeasuredRun, ModelRef
 from compute.shapes import ModelShape
 
 Batch = Annotated[int, Field(ge=1, le=65_536, description="requests decoded together")]
@@ -212,6 +212,11 @@ def prefill(
     seconds = max(memory_seconds, compute_seconds)
     bound: Bound = "memory" if memory_seconds >= compute_seconds else "compute"
     return Prefill(seconds, flops, bytes_, bound, prompt / seconds, memory_seconds, compute_seconds, flops / bytes_)
+
+
+def bound_of_run(run: MeasuredRun) -> Decode:
+    """The ideal decode step at a measured run's own setting (its mean context). Raises Refused as decode does."""
+    return decode(run.model, run.chip, run.batch, run.context, weight_bits=run.bits, kv_bits=run.bits)
 
 
 def ledger(

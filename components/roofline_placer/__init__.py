@@ -112,7 +112,7 @@ def _dots(params: Params) -> tuple[Dot, ...]:
         if (run.model, run.chip) != (params.model, params.chip):
             continue
         try:
-            ideal = roofline.decode(run.model, run.chip, run.batch, run.context, weight_bits=run.bits, group=params.group, kv_bits=run.bits)
+            ideal = roofline.bound_of_run(run)
         except Refused:
             continue  # "80 GB" of a real card is a little more than 80e9 bytes
         per_token = ideal.flops_per_step / run.batch
