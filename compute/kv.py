@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Callable, Literal
 
 from pydantic import Field
 
@@ -99,6 +99,61 @@ def computations(
 Kind = Literal["mha", "gqa", "mqa", "mla"]
 
 
+@dataclass(frozen=True)
+class Heads:
+    """One attention layer, as far as its cache is concerned."""
+
+    query: int
+    kv: int
+    key_dim: int
+    value_dim: int
+    latent: int
+    rope_dim: int
+
+    def values(self, kind: Kind) -> int:
+        """Numbers that one token leaves behind in one layer, had the layer been of that kind."""
+        each = self.key_dim + self.value_dim
+        return {"mha": self.query * each, "gqa": self.kv * each, "mqa": each, "mla": self.latent + self.rope_dim}[kind]
+
+
+GROUPS = 8  # K/V groups that a model without GQA is compared at, as most published GQA models have
+
+
+def heads(model: ModelRef) -> Heads:
+    """The heads of a model's attention layers. What its config lacks for a comparison: eight K/V groups (or the next
+    smaller divisor of the heads), and a latent by DeepSeek-V2's rule (§2.1.3), 4·head_dim + head_dim/2."""
+    shape = facts.model(model)
+    if not shape.caches or not shape.config:
+        raise BadInput("model", shape.name, "a bare parameter count has no heads", "只有参数量就没有注意力头")
+    c = shape.config.get("text_config", shape.config)
+    query, own = c["num_attention_heads"], c.get("num_key_value_heads") or c["num_attention_heads"]
+    if "kv_lora_rank" in c:
+        key, value, latent, rope = c["qk_nope_head_dim"] + c["qk_rope_head_dim"], c["v_head_dim"], c["kv_lora_rank"], c["qk_rope_head_dim"]
+    else:
+        key = value = c.get("head_dim") or shape.hidden // query
+        latent, rope = 4 * key, key // 2
+    grouped = shape.caches[0].kind == "gqa"
+    return Heads(query, own if grouped else _groups(query), key, value, latent, rope)
+
+
+def _groups(query: int) -> int:
+    return next(g for g in range(min(GROUPS, query), 0, -1) if query % g == 0)
+
+
+def longest(bytes_at: Callable[[int], float], budget: float) -> int | None:
+    """The most tokens whose bytes stay within the budget; None where they never fill it (every layer has a window)."""
+    high = 1
+    while bytes_at(high) <= budget:
+        high *= 2
+        if high > 2**40:
+            return None
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if bytes_at(middle) <= budget else (low, middle)
+    return low
+
+
 def of_shape(
     kind: Kind = "gqa",
     layers: Annotated[int, Field(ge=1, le=1000)] = 32,
@@ -110,5 +165,4 @@ def of_shape(
     kv_bits: KvBits = 16,
 ) -> float:
     """Bytes per token of a cache described by hand. `kv_heads` matters for GQA only: MHA keeps all heads, MQA one."""
-    kept = {"mha": 2 * heads * head_dim, "gqa": 2 * kv_heads * head_dim, "mqa": 2 * head_dim, "mla": latent + rope_dim}[kind]
-    return layers * kept * kv_bits / 8
+    return layers * Heads(heads, kv_heads, head_dim, head_dim, latent, rope_dim).values(kind) * kv_bits / 8

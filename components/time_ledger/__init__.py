@@ -9,9 +9,8 @@ from math import floor, log10
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator
-from pydantic.dataclasses import dataclass as checked
 
-from components import Guess, Html, Readout, Scene, Stage, View, Widget
+from components import Guess, Html, Readout, Scene, Stage, View, Widget, parameters
 from components.controls import Choice, Stops
 from components.text import Words, amount, digits, short
 from compute import facts, roofline
@@ -34,7 +33,7 @@ def known_chip(id: str) -> str:
     return facts.chip(id).id
 
 
-@checked(frozen=True, kw_only=True)
+@parameters
 class Params:
     model: Annotated[str, AfterValidator(known_model)] = "qwen3.8-27b"
     chip: Annotated[str, AfterValidator(known_chip)] = "h100-sxm"
