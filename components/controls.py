@@ -76,7 +76,7 @@ def render(control: Control, key: str, value: Any, words: Words, changed: Callab
             if len(ids) <= SEGMENTS:
                 st.segmented_control(label, ids, format_func=labelled, required=True, **common)
             else:
-                st.selectbox(label, ids if value in ids else [*ids, value], format_func=labelled, **common)
+                st.selectbox(label, ids, format_func=labelled, **common)
         case Toggle():
             seed(value)
             st.toggle(label, **common)

@@ -26,7 +26,7 @@ import streamlit as st
 import components
 from components import controls, player
 from components.text import Words, amount, load_words
-from compute.errors import LabError
+from compute.errors import LabError, UnknownName
 from compute.functions import complaint, plain
 from compute.quantity import Quantity
 from compute.service import client
@@ -90,9 +90,10 @@ def _follow_url(widget, key: str, base: dict[str, Any], state: dict[str, Any]) -
         for field, text in said.items():
             try:
                 if field not in base:
-                    raise complaint_of_unknown(field, base)
-                good = widget.Params(**{**base, **state["values"], field: text})
-                state["values"][field] = getattr(good, field)
+                    raise UnknownName("parameter", "参数", field, list(base))
+                good = getattr(widget.Params(**{**base, **state["values"], field: text}), field)
+                _require_option(widget, field, good)
+                state["values"][field] = good
             except pydantic.ValidationError as e:
                 state["complaints"].append(complaint(e, list(base)))
             except LabError as e:
@@ -100,8 +101,11 @@ def _follow_url(widget, key: str, base: dict[str, Any], state: dict[str, Any]) -
     _write_url(key, base, state)
 
 
-def complaint_of_unknown(field: str, base: dict[str, Any]) -> LabError:
-    return LabError("unknown_name", what="parameter", what_zh="参数", value=field, known=", ".join(base))
+def _require_option(widget, field: str, value: Any) -> None:
+    """A choice has no value beside its options; Params may know only that it is text."""
+    for control in widget.controls:
+        if isinstance(control, controls.Choice) and control.field == field and value not in control.options():
+            raise UnknownName(field, field, value, list(control.options()))
 
 
 def _belongs(name: str, key: str, base: dict[str, Any]) -> bool:

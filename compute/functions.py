@@ -142,4 +142,6 @@ def complaint(e: pydantic.ValidationError, known: list[str]) -> BadInput | Unkno
     else:
         en, zh = first["msg"][0].lower() + first["msg"][1:], f"类型不对（{kind}）"
     shown = value if isinstance(value, (int, float, bool, type(None))) else str(value)[:80]
+    if kind.startswith(("greater", "less")) and isinstance(shown, str):  # a number that came as text, in a URL
+        shown = int(shown) if shown.lstrip("+-").isdigit() else float(shown)
     return BadInput(field or "parameters", shown, en, zh)

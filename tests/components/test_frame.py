@@ -1,0 +1,111 @@
+"""The frame: state in the URL, refusals, complaints, guess, reset; seen through Streamlit's own test harness."""
+
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+PAGE = str(Path(__file__).parent / "frame_page.py")
+
+
+def page(**query: str) -> AppTest:
+    at = AppTest.from_file(PAGE, default_timeout=60)
+    for name, value in query.items():
+        at.query_params[name] = value
+    return ran(at.run())
+
+
+def ran(at: AppTest) -> AppTest:
+    assert not at.exception, at.exception[0].value
+    assert at.title[0].value == "page"
+    return at
+
+
+def html(at: AppTest) -> str:
+    return "\n".join(block.proto.body for block in at.get("html"))
+
+
+def address(at: AppTest) -> dict[str, str]:
+    return {name: values[0] if isinstance(values, list) else values for name, values in at.query_params.items()}
+
+
+def test_the_preset_is_not_in_the_address():
+    """Catches a URL that repeats what the lesson already says, and a second instrument that shares the first one's state."""
+    at = page()
+    assert at.selectbox(key="roofline-placer.chip").value == "a100-80g-sxm"
+    assert at.selectbox(key="roofline-placer.2.chip").value == "h100-sxm"
+    assert not address(at)
+
+
+def test_a_moved_control_is_in_the_address_and_the_picture():
+    """Catches state that a copied link would lose, and a picture that lags one move behind its control."""
+    at = page()
+    at.select_slider(key="roofline-placer.2.batch").set_value(8)
+    ran(at.run())
+    assert address(at) == {"roofline-placer.2.batch": "8"}
+    assert "At batch 8 a step moves" in html(at)
+
+
+def test_a_link_opens_the_same_state_in_either_language():
+    """Catches labels in the address: a link made in one language must keep its meaning in the other."""
+    for lang, words in (("zh", "batch 16 时"), ("en", "At batch 16")):
+        at = page(**{"lang": lang, "roofline-placer.batch": "16", "roofline-placer.chip": "h100-sxm"})
+        assert at.select_slider(key="roofline-placer.batch").value == 16
+        assert at.selectbox(key="roofline-placer.chip").value == "h100-sxm"
+        assert words in html(at)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("roofline-placer.batch", "-3", "batch = -3 不行"),
+        ("roofline-placer.batch", "many", "batch"),
+        ("roofline-placer.chip", "h1000", "h1000"),
+        ("roofline-placer.model", "<b>x</b>", "&lt;b&gt;x"),
+        ("roofline-placer.size", "3", "size"),
+    ],
+)
+def test_a_wrong_value_in_the_address_is_one_sentence(name, value, words):
+    """Catches tracebacks, silent defaults and unescaped input; the rest of the page goes on."""
+    at = page(**{name: value})
+    assert words in html(at)
+    assert "role=\"alert\"" in html(at)
+    assert "At batch 1 a step moves" in html(at), "the second instrument still works"
+
+
+def test_what_does_not_fit_is_refused_with_the_missing_bytes():
+    """Catches a speed shown for a setting that cannot exist."""
+    at = page(**{"roofline-placer.batch": "512"})
+    shown = html(at)
+    assert "放不下" in shown and "还差" in shown
+    assert not at.get("vega_lite_chart") or len(at.get("vega_lite_chart")) == 2, "only the second instrument draws"
+    assert at.select_slider(key="roofline-placer.batch").value == 512, "the control is there to mend it"
+
+
+def test_the_guess_comes_before_the_picture():
+    """Catches a reveal that does not wait, a guess that is forgotten, and a truth that is not told."""
+    at = page(ask="upgrade")
+    charts = len(at.get("vega_lite_chart"))
+    at.segmented_control(key="roofline-placer/guess").set_value("compute")
+    ran(at.run())
+    assert len(at.get("vega_lite_chart")) == charts, "choosing is not yet committing"
+    at.button(key="roofline-placer/commit").click()
+    ran(at.run())
+    assert len(at.get("vega_lite_chart")) == charts + 2
+    assert "1.64" in html(at) and "约 3.2 倍" in html(at)
+    assert address(at)["roofline-placer.guess"] == "compute"
+
+
+def test_the_same_numbers_stand_in_picture_and_sentence():
+    """Catches a chart fed by other numbers than the text: decode's spot, by arithmetic."""
+    import json
+
+    at = page()
+    spec = json.loads(at.get("vega_lite_chart")[2].proto.spec)  # the second instrument: anchor on the H100, batch 1, 4K
+    points = [v for layer in spec["layer"] for v in layer["data"]["values"] if v.get("phase") == "decode" and "label" in v]
+    weights, kv, state = 25_623_920_640, 4096 * 65_536, 2 * 150_994_944
+    seconds = (2 * weights + kv + state) / 3.35e12
+    flops = 2 * weights + 4 * 4096 * 24 * 256 * 16
+    assert points[0]["x"] == pytest.approx(flops / (2 * weights + kv + state))
+    assert points[0]["y"] == pytest.approx(flops / seconds)
+    assert "15.5 ms" in html(at)
