@@ -28,7 +28,7 @@ class Row:
     kind: str
     stored: Any
     recomputed: Any
-    difference: float | None  # relative, absolute, or positions that are not equal: as the tolerance says
+    difference: float | None  # relative, absolute, or how many positions are not equal: as the tolerance says
     tolerance: Mapping[str, Any]
     verdict: Verdict
     reason: str = ""
@@ -91,11 +91,14 @@ def compare(stored: Any, recomputed: Any, tolerance: Mapping[str, Any]) -> tuple
     if rule == "exact":
         apart = _apart(stored, recomputed)
         return apart, apart == 0
+    if isinstance(stored, list) and isinstance(recomputed, list) and len(stored) == len(recomputed):  # a range, a few values
+        each = [compare(a, b, tolerance) for a, b in zip(stored, recomputed)]
+        return max((apart for apart, _ in each), default=0.0), all(within for _, within in each)
     if not all(isinstance(v, (int, float)) and math.isfinite(v) for v in (stored, recomputed)):
         return math.inf, False
-    if rule == "at_most":
-        return abs(stored - recomputed), max(stored, recomputed) <= limit
     apart = abs(stored - recomputed)
+    if rule == "at_most":
+        return apart, max(stored, recomputed) <= limit
     if rule == "relative":
         apart = apart / abs(stored) if stored else (math.inf if recomputed else 0.0)
     return apart, apart <= limit

@@ -10,7 +10,7 @@ like. It may export
   rate                            steps per second at speed ×1; default: the whole run in 20 s, at least 1.5
 
 Nothing goes to the server while it plays. On pause and release `t` becomes the component's state, so a rerun or a
-return to the page finds the same step: `st.session_state[key]["t"]`, which a callback may also write.
+return to the page finds the same step.
 """
 
 from __future__ import annotations
@@ -54,27 +54,37 @@ def _register(folder: Path) -> Callable[..., Any]:
 _MOUNTS = {folder.name: _register(folder) for folder in sorted(HERE.parent.iterdir()) if (folder / "view.js").exists()}
 
 
-def show(widget, key: str, stage, alt: str, lang: str) -> None:
-    """Put the stage on the page. `alt`: the sentence that stands for the picture where the view does not say more."""
+def show(widget, key: str, stage, alt: str, lang: str, t: int | None = None, moved: Callable[[int], None] | None = None) -> None:
+    """Put the stage on the page. alt: the sentence that stands for the picture where the view does not say more.
+    t: the step to open at, for instance the URL's. moved: called with the step that the learner reached."""
     folder = widget.folder.name
     if folder not in _MOUNTS:
         raise BrokenData(f"components/{folder}/view.js", "it is missing, and the widget draws a Stage")
-    words = widget.words(lang)
-    t = min(max(int(_held(key).get("t", stage.start)), 0), stage.steps - 1)
+    words, reached = widget.words(lang), step(key)
+    if reached is None:
+        reached = stage.start if t is None else t
     _MOUNTS[folder](
         key=key,
         data={
-            "stage": stage.data, "steps": stage.steps, "height": stage.height, "start": stage.start, "t": t, "alt": alt, "lang": lang,
-            "name": words("title"), "labels": _labels(lang), "words": {k: v for k, v in words.table.items() if k.startswith("view.")},
+            "stage": stage.data, "steps": stage.steps, "height": stage.height, "start": stage.start, "t": min(max(reached, 0), stage.steps - 1),
+            "alt": alt, "lang": lang, "name": words("title"), "labels": _labels(lang),
+            "words": {k: v for k, v in words.table.items() if k.startswith("view.")},
         },
-        default={"t": t},
-        on_t_change=lambda: None,
+        on_t_change=lambda: moved(step(key)) if moved else None,
     )  # fmt: skip
 
 
-def _held(key: str) -> dict[str, Any]:
+def step(key: str) -> int | None:
+    """The step that the learner reached by hand or by playing; None while nobody touched it."""
     held = st.session_state.get(key)
-    return dict(held) if held else {}
+    t = dict(held).get("t") if held else None
+    return None if t is None else int(t)
+
+
+def place(key: str, t: int | None) -> None:
+    """Move it from Python, in a callback: to a step, or back to where the stage opens."""
+    if st.session_state.get(key):
+        st.session_state[key]["t"] = t
 
 
 @cache

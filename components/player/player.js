@@ -17,7 +17,7 @@ class Player {
     const $ = (selector) => root.querySelector(selector);
     Object.assign(this, {
       root, box: $('.player'), frame: $('.picture'), bar: $('.transport'), scrub: $('.scrub'), out: $('output'), speed: $('.speed'), said: $('.said'),
-      t: 0, drawn: null, playing: false, sent: [], local: {}, measured: new Map(), still: matchMedia('(prefers-reduced-motion: reduce)'),
+      t: 0, drawn: null, playing: false, sent: [], local: {}, measured: new Map(), colours: new Map(), still: matchMedia('(prefers-reduced-motion: reduce)'),
     });
     const canvas = VIEW.surface === 'canvas';
     this.picture = canvas ? document.createElement('canvas') : document.createElementNS('http://www.w3.org/2000/svg', 'svg');
@@ -62,13 +62,14 @@ class Player {
   }
 
   receive(component) {
-    const first = !this.data, data = component.data;
+    const first = !this.data, data = component.data, last = this.steps - 1;
     this.send = component.setStateValue;
     this.data = data;
     this.steps = Math.max(1, data.steps);
     if (first) this.t = data.t;
     else if (data.t === this.t || this.sent.includes(data.t)) { if (data.t === this.t) this.sent = []; }   // our own word coming back
-    else { this.sent = []; this.t = data.t; }                                                              // Python moved it
+    else { this.sent = []; this.t = this.told = data.t; }                                                  // Python moved it
+    if (!first && this.steps - 1 !== last && this.t === last && data.start === this.steps - 1) this.t = data.start;   // a longer run, seen to its end
     this.t = this.within(this.t);
     const L = data.labels;
     this.bar.hidden = this.steps < 2;
@@ -142,6 +143,7 @@ class Player {
     if (!this.data || (!again && this.drawn === this.t)) return;
     this.width = this.frame.clientWidth;
     if (!this.width) return;   // not laid out: the observer calls when it is
+    if (again) this.colours.clear();
     const { data, t } = this, tools = this.tools(t);
     tools.height = Math.round(VIEW.height ? VIEW.height(data.stage, tools.width, tools) : data.height);
     if (VIEW.surface === 'canvas') {
@@ -184,11 +186,13 @@ class Player {
 
   style(name) { return getComputedStyle(this.box).getPropertyValue(name).trim(); }
 
-  resolved(colour) {   // a canvas knows no custom properties
-    this.frame.style.color = colour;
-    const plain = getComputedStyle(this.frame).color;
-    this.frame.style.color = '';
-    return plain;
+  resolved(colour) {   // a canvas knows no custom properties; forgotten with every redraw, so that a new theme counts
+    if (!this.colours.has(colour)) {
+      this.frame.style.color = colour;
+      this.colours.set(colour, getComputedStyle(this.frame).color);
+      this.frame.style.color = '';
+    }
+    return this.colours.get(colour);
   }
 
   measure(text, px, name) {
