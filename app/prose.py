@@ -83,7 +83,8 @@ def _resolved(reference: str) -> tuple[Quantity, str]:
 
 def number(reference: str, lang: str, words: Words) -> str:
     found, unit = _resolved(reference)
-    shown = literal(quantity(found, unit, lang)).replace(" ", "&nbsp;")
+    value, space, of = quantity(found, unit, lang).partition(" ")
+    shown = literal(value) + (f'<span class="lab-u">&nbsp;{literal(of)}</span>' if space else "")
     return (
         f'<span class="lab-n lab-{found.kind}" tabindex="0"><span class="lab-v">{shown}</span>'
         f'<span class="lab-card" role="note">{card(found, lang, words)}</span></span>'

@@ -130,7 +130,7 @@ def _lesson_page(entry: Entry, lang: str, entries: list[Entry], pages: dict) -> 
 def sidebar(lang: str, entries: list[Entry], pages: dict, slug: str) -> None:
     say = words(lang)
     with st.container(key="lab-home"):
-        st.page_link(pages[""], label=say("course"), query_params={"lang": lang})
+        st.page_link(pages[""], label=say("course"), query_params={"lang": lang}, width="stretch")
     with st.container(key="lab-chapters"):
         for entry in entries:
             here = "-here" if entry.slug == slug else ""
@@ -139,7 +139,7 @@ def sidebar(lang: str, entries: list[Entry], pages: dict, slug: str) -> None:
                 views.chapter_link(entry, lang, pages[entry.slug])
         if "check" in pages:
             with st.container(key="lab-nav-check"):
-                st.page_link(pages["check"], label=say("check"), query_params={"lang": lang})
+                st.page_link(pages["check"], label=say("check"), query_params={"lang": lang}, width="stretch")
 
 
 def unknown(value: str, lang: str, entries: list[Entry], pages: dict) -> None:
@@ -150,4 +150,4 @@ def unknown(value: str, lang: str, entries: list[Entry], pages: dict) -> None:
         st.html(f'<p class="lab-refusal" role="alert">{html.escape(sentence)}</p>')
         for entry in entries:
             views.chapter_link(entry, lang, pages[entry.slug])
-        st.page_link(pages[""], label=say("back_home"), query_params={"lang": lang})
+        st.page_link(pages[""], label=say("back_home"), query_params={"lang": lang}, width="stretch")

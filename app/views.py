@@ -45,7 +45,7 @@ def chapter_link(entry: Entry, lang: str, page) -> None:
         minutes = ""
     number = f"**{entry.number}** " if entry.number else ""
     st.page_link(page, label=f"{number}{prose.literal(page.title)} *{minutes}*" if minutes else f"{number}{prose.literal(page.title)}",
-                 query_params={"lang": lang})
+                 query_params={"lang": lang}, width="stretch")
 
 
 def lesson_page(entry: Entry, lang: str, entries: list[Entry], pages: dict) -> None:
@@ -114,7 +114,7 @@ def neighbours(entry: Entry, lang: str, entries: list[Entry], pages: dict) -> No
                 teaser = other.slug
             with side.container(key=f"lab-{name}"):
                 st.html(f'<p class="lab-eyebrow">{_text(say(name))}</p>')
-                st.page_link(pages[other.slug], label=prose.literal(teaser), query_params={"lang": lang})
+                st.page_link(pages[other.slug], label=prose.literal(teaser), query_params={"lang": lang}, width="stretch")
 
 
 # ---- quiz

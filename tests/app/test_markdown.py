@@ -28,7 +28,7 @@ def named(monkeypatch):
 def test_a_number_is_printed_with_its_papers(named):
     named(Quantity(3.35e12, "B/s", "quoted", source=Source("Data sheet", "https://example.org/h100", "p. 2", "2026-11-29")))
     out = md("moves [[h100-sxm.bandwidth | TB/s]].")
-    assert "3&#46;35&nbsp;TB&#47;s" in out and "lab-quoted" in out and 'tabindex="0"' in out
+    assert '3&#46;35<span class="lab-u">&nbsp;TB&#47;s</span>' in out and "lab-quoted" in out and 'tabindex="0"' in out
     assert 'href="https&#58;&#47;&#47;example&#46;org&#47;h100"' in out and "Data sheet" in out and "2026" in out
 
 

@@ -1,0 +1,100 @@
+"""The server around Streamlit: documents, unknown addresses, headers, and what the web process may not load."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+from starlette.testclient import TestClient
+
+from app import asgi, shell
+from tests.conftest import ROOT
+
+
+async def inner(request):
+    return PlainTextResponse(f"inner {request.url.path}")
+
+
+@pytest.fixture()
+def client(sample_lessons):
+    app = Starlette(routes=[Route("/{path:path}", inner, methods=["GET", "POST"])], middleware=[Middleware(asgi.Documents)])
+    return TestClient(app, follow_redirects=False)
+
+
+@pytest.mark.parametrize("path,lang,title", [
+    ("/", "zh-CN", "推理实验室"),
+    ("/?lang=en", "en", "Inference Lab"),
+    ("/?lang=xx", "zh-CN", "推理实验室"),
+    ("/roofline?lang=en", "en", "The account of one forward pass · Inference Lab"),
+])
+def test_documents_are_ours_before_any_script_runs(client, path, lang, title):
+    reply = client.get(path)
+    assert reply.status_code == 200 and f'<html lang="{lang}">' in reply.text and f"<title>{title}</title>" in reply.text
+    for gone in ("<title>Streamlit</title>", "SourceSans", "service-desc", "window.prerenderReady", "<!--", "agent"):
+        assert gone not in reply.text, gone
+    for kept in ('id="root"', "style.css?v=", "fonts/fonts.css", "static/js/index."):
+        assert kept in reply.text, kept
+
+
+@pytest.mark.parametrize("path,to", [
+    ("/nope", "/?lesson=nope"),
+    ("/nope?lang=en&x=1", "/?lesson=nope&lang=en&x=1"),
+    ("/a/b", "/?lesson=a%2Fb"),
+    ("/%3Cscript%3E", "/?lesson=%3Cscript%3E"),
+    ("/index.html?lang=en", "/?lang=en"),
+    ("/evil?lesson=roofline", "/?lesson=evil"),
+])
+def test_unknown_addresses_go_to_our_own_answer(client, path, to):
+    reply = client.get(path)
+    assert reply.status_code == 302 and reply.headers["location"].replace("/", "%2F").endswith(to.replace("/", "%2F")), reply.headers["location"]
+
+
+@pytest.mark.parametrize("path", ["/_stcore/health", "/roofline/_stcore/host-config", "/static/js/x.js", "/app/static/icon.svg", "/healthz", "/media/x", "/component/x"])
+def test_the_frameworks_paths_are_left_alone(client, path):
+    assert client.get(path).text == f"inner {path}"
+    assert client.post("/anything").text == "inner /anything"
+
+
+def test_every_answer_has_the_security_headers(client):
+    for path in ("/", "/nope", "/_stcore/health"):
+        headers = client.get(path).headers
+        for name, value in asgi.HEADERS.items():
+            assert headers[name] == value, (path, name)
+    policy = asgi.HEADERS["content-security-policy"]
+    assert "default-src 'self'" in policy and "http" not in policy and "*" not in policy, "no other host may be asked for anything"
+
+
+def test_the_web_process_never_loads_torch_and_starts_lean():
+    code = ("import sys, json, resource, app.asgi; print(json.dumps({'torch': 'torch' in sys.modules, "
+            "'first': sys.path[0], 'mib': resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))")
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120,
+                          env=os.environ | {"INFERENCE_LAB_COMPUTE": "http://127.0.0.1:9"})
+    assert done.returncode == 0, done.stderr[-2000:]
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert not told["torch"]
+    assert told["first"] == str(ROOT), "a dependency's own `app` must not come first"
+    assert told["mib"] < 300
+
+
+def test_a_failing_page_says_one_sentence_and_shows_no_traceback(monkeypatch):
+    from app.lesson import words
+    from compute.errors import BadInput
+
+    said = []
+    monkeypatch.setattr(asgi.st, "html", said.append)
+    monkeypatch.setattr(asgi.st, "session_state", {"lang": "en"})
+    assert asgi.explain(ZeroDivisionError("secret detail")) is True
+    assert asgi.explain(BadInput("batch", "<b>", "too large", "太大")) is True
+    assert words("en")("script_error") in said[0] and "secret" not in said[0]
+    assert "batch" in said[1] and "<b>" not in said[1]
+
+
+def test_known_addresses_are_the_lessons_that_exist(sample_lessons):
+    assert [slug for slug in shell.slugs() if slug != "check"] == ["roofline", "sampling", "batching"]
