@@ -1,4 +1,4 @@
-"""The steps in order: corpus, tokenizer, train, distil, noise, card. `all` runs train, distil and noise in one chain."""
+"""The steps in order: corpus, tokenizer, train, distil, noise, card. `all` chains train, distil and noise."""
 
 from __future__ import annotations
 
@@ -39,10 +39,14 @@ def tokenizer_step(_: argparse.Namespace) -> None:
 
 
 def train_step(options: argparse.Namespace) -> None:
-    """mini-256."""
-    from compute.training import train
+    """mini-256 from scratch; with the name of a draft, that draft from mini-256."""
+    from compute.training import distil, train
 
-    train.train_target(options.steps or train.MINI_256.steps, options.compile)
+    for name in options.models or [train.MINI_256.name]:
+        if name == train.MINI_256.name:
+            train.train_target(options.steps or train.MINI_256.steps, options.compile)
+        else:
+            distil.distil(name, options.compile)
 
 
 def distil_step(options: argparse.Namespace) -> None:
@@ -75,6 +79,8 @@ def all_step(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
+    from compute.training import model
+
     parser = argparse.ArgumentParser(prog="python -m compute.training", description=__doc__)
     steps = parser.add_subparsers(required=True)
     for name, step in (
@@ -87,9 +93,13 @@ def main() -> None:
             sub.add_argument("--compile", action="store_true", help="use torch.compile")
         if name in ("train", "all"):
             sub.add_argument("--steps", type=int, help="another budget for mini-256")
+        if name == "train":
+            sub.add_argument("models", nargs="*", metavar="model", help="mini-256 (the default), mini-128 or mini-64")
         if name == "distil":
-            sub.add_argument("models", nargs="*", help="mini-64, mini-128; default: both")
+            sub.add_argument("models", nargs="*", metavar="model", help="mini-64 or mini-128; default: both")
     options = parser.parse_args()
+    if unknown := set(options.models or ()) - model.SHAPES.keys():
+        parser.error(f"no model {', '.join(sorted(unknown))}; there are {', '.join(model.SHAPES)}")
     options.step(options)
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import torch
 
-from compute.training import evaluate, mixture, model as mini, texts
+from compute.training import evaluate, mixture, texts
+from compute.training import model as mini
 from compute.training.distil import TEACHER
 from compute.training.tokenizer import load as load_tokenizer
 from compute.training.train import CHECKPOINTS, Recipe, conditions
@@ -124,7 +125,7 @@ def _quoted(text: str) -> str:
 def card(name: str, log: dict) -> str:
     """README.md of one checkpoint."""
     kept = log["recipe"]
-    recipe, shape, done = Recipe(**kept), mini.SHAPES[kept["shape"]], log["conditions"]
+    recipe, shape, done = Recipe(**kept), mini.SHAPES[kept["shape"]], log["starts"][-1]
     count = mini.parameters(mini.Llama(shape))
     teacher = log.get("teacher")
     final = log["final"]
@@ -136,7 +137,8 @@ def card(name: str, log: dict) -> str:
     )  # fmt: skip
     next_tokens = ", ".join(f"{_quoted(t)} {p:.3f}" for t, p in final["example"]["next"])
     samples = "\n".join(
-        f"| {_quoted(s['prompt'])} | {_quoted(s['greedy'])} | {_quoted(s['temperature 0.8, seed 0'])} |" for s in final["samples"]
+        f"| {_quoted(s['prompt'])} | {_quoted(s['greedy'])} | {_quoted(s['temperature 0.8, seed 0'])} |"
+        for s in final["samples"]
     )
     agreement = (
         f"α is the mean of Σ min(p, q) between this model (q) and {teacher} (p) over all positions, temperature 1; greedy "

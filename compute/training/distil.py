@@ -12,7 +12,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from compute.training import evaluate, mixture, model as mini
+from compute.training import evaluate, mixture
+from compute.training import model as mini
 from compute.training.tokenizer import load as load_tokenizer
 from compute.training.train import CHECKPOINTS, RUNS, TOKENIZER, Loss, Recipe, publish, run, watch_losses
 
@@ -48,7 +49,10 @@ def watch_agreement(teacher: mini.Llama, most: int = 32):
     """α and greedy agreement on the first windows of one source a domain, beside the losses."""
     losses = watch_losses(most=most)
     tokenizer = load_tokenizer(TOKENIZER.parent)
-    held = {d: mixture.encode(tokenizer, mixture.read_text(mixture.DOMAINS[d][0])) for d in ("modern", "stories", "classical")}
+    held = {
+        d: mixture.encode(tokenizer, mixture.read_text(mixture.DOMAINS[d][0]))
+        for d in ("modern", "stories", "classical")
+    }
 
     def watch(student: mini.Llama) -> dict[str, float]:
         found = losses(student)
@@ -61,6 +65,7 @@ def watch_agreement(teacher: mini.Llama, most: int = 32):
 
 
 def distil(name: str, compiled: bool = False) -> None:
+    """Train one draft to its budget and write its checkpoint. Needs the teacher's."""
     recipe = RECIPES[name]
     teacher = mini.load(CHECKPOINTS / TEACHER).requires_grad_(False)
     watch = watch_agreement(teacher)

@@ -2,7 +2,7 @@
 
 A story is not filled in at random. A `World` keeps who holds which thing; a sentence about giving changes it, and only
 the holder can give. So the text has something to learn that a table of word pairs cannot hold: who has the apple now.
-`stories_zh.py` and `stories_en.py` hold the words; this module holds the bookkeeping and the seeds.
+`words_zh.py`, `stories_zh.py` and `stories_en.py` hold words and scenes; this module holds the books and the seeds.
 
 The same seed gives the same story. Training and validation use seeds that never meet (`TRAIN_SEED`, `HELD_OUT_SEED`).
 """
@@ -69,7 +69,7 @@ class World:
         return self.rng.random() < probability
 
     def weighted(self, pairs: Sequence[tuple[object, float]]):
-        values, weights = zip(*pairs)
+        values, weights = zip(*pairs, strict=True)
         return self.rng.choices(values, weights)[0]
 
     def some(self, options: Sequence, count: int) -> list:
@@ -119,7 +119,9 @@ def english(seed: int) -> Story:
     return tell(stories_en.SCENES, seed, " ")
 
 
-def stories(write: Callable[[int], Story], first_seed: int, characters: int, without: frozenset[str] = frozenset()) -> Iterator[str]:
+def stories(
+    write: Callable[[int], Story], first_seed: int, characters: int, without: frozenset[str] = frozenset()
+) -> Iterator[str]:
     """Different stories until they hold `characters`; none whose text is in `without`."""
     seen, total, seed = set(without), 0, first_seed
     while total < characters:

@@ -180,6 +180,7 @@ def save(model: Llama, tokenizer_json: Path, folder: Path) -> None:
     tensors = {f"model.{k}": v.detach().float().clone().contiguous() for k, v in model.state_dict().items()}
     partial = folder / "model.safetensors.partial"
     save_file(tensors, partial, metadata={"format": "pt"})
+    partial.chmod(0o644)  # safetensors writes files for the owner alone
     partial.replace(folder / "model.safetensors")
     if tokenizer_json.resolve() != (folder / "tokenizer.json").resolve():
         shutil.copy(tokenizer_json, folder / "tokenizer.json")

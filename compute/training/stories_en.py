@@ -13,7 +13,12 @@ FRIENDS = {
     "Anna": "Tom", "Ben": "Lucy", "Lucy": "Ben", "Jack": "Emma", "Emma": "Jack", "Sam": "Lily", "Lily": "Sam",
     "Leo": "Mia", "Mia": "Leo", "Xiao Li": "Kate", "Kate": "Xiao Li",
 }  # fmt: skip
-GROWN_UPS = [Person("Mr. Brown", False), Person("Mrs. Green", True), Person("Miss White", True), Person("Mr. Chen", False)]
+GROWN_UPS = [
+    Person("Mr. Brown", False),
+    Person("Mrs. Green", True),
+    Person("Miss White", True),
+    Person("Mr. Chen", False),
+]
 PARENTS = [Person("Mom", True), Person("Dad", False), Person("Grandma", True), Person("Grandpa", False)]
 ANIMALS = [
     Person("the rabbit", False), Person("the cat", True), Person("the dog", False), Person("the bear", False),
@@ -64,8 +69,26 @@ TIMES = (
     "One day", "One morning", "Yesterday", "On Monday", "On Friday", "On Saturday", "On Sunday", "After school", "After lunch",
     "In the morning", "In the afternoon", "Last week", "Last summer", "One evening", "This morning",
 )  # fmt: skip
-PLACES = ("the park", "school", "the library", "the river", "the station", "the shop", "the garden", "the beach", "the market", "the zoo")
-WEATHER = ("It was a sunny day.", "It was cold outside.", "The sky was blue.", "It was raining.", "The wind was strong.", "It was a warm day.")
+PLACES = (
+    "the park",
+    "school",
+    "the library",
+    "the river",
+    "the station",
+    "the shop",
+    "the garden",
+    "the beach",
+    "the market",
+    "the zoo",
+)
+WEATHER = (
+    "It was a sunny day.",
+    "It was cold outside.",
+    "The sky was blue.",
+    "It was raining.",
+    "The wind was strong.",
+    "It was a warm day.",
+)
 ENDINGS = (
     "They were very happy.", "They became good friends.", "Everybody smiled.", "It was a good day.", "They went home together.",
     "They said goodbye and went home.", "From then on, they played together every day.",
@@ -111,7 +134,11 @@ def opening(w: World) -> str:
 
 
 def need_of(w: World, thing: Thing, person: Person) -> str:
-    return w.one(*NEEDS[thing.kind]).format(y=person.name, o=LOVED.get(thing.name, thing.name)).replace("a umbrella", "an umbrella")
+    return (
+        w.one(*NEEDS[thing.kind])
+        .format(y=person.name, o=LOVED.get(thing.name, thing.name))
+        .replace("a umbrella", "an umbrella")
+    )
 
 
 def hand_over(w: World, x: Person, o: Thing, y: Person, verb: str = "gave", because: str = "") -> None:
@@ -123,19 +150,37 @@ def hand_over(w: World, x: Person, o: Thing, y: Person, verb: str = "gave", beca
     if because:
         told = w.one(f"{because}, so {plain}.", f"{plain} because {because}.", f"{because}. {capital(plain)}.")
     else:
-        told = w.weighted([(f"{plain}.", 6), (f"Then {plain}.", 2), (f"So {plain}.", 1)] if w.lines else [(f"{plain}.", 1)])
+        told = w.weighted(
+            [(f"{plain}.", 6), (f"Then {plain}.", 2), (f"So {plain}.", 1)] if w.lines else [(f"{plain}.", 1)]
+        )
     w.say(capital(told))
 
 
 def thanks(w: World, y: Person, x: Person) -> None:
     name = capital(x.name.replace("the ", ""))
-    w.say(capital(w.one(f"{y.name} said, “Thank you, {name}!”", f"{y.name} said, “Thank you very much!”", f"{y.name} thanked {x.name}.")))
+    w.say(
+        capital(
+            w.one(
+                f"{y.name} said, “Thank you, {name}!”",
+                f"{y.name} said, “Thank you very much!”",
+                f"{y.name} thanked {x.name}.",
+            )
+        )
+    )
     if w.chance(0.35):
         w.say(capital(w.one(f"{x.name} said, “You are welcome.”", f"{x.name} smiled.")))
 
 
 def who_has(w: World, o: Thing, y: Person) -> None:
-    w.say(capital(w.one(f"Now {y.name} has the {o.name}.", f"Who has the {o.name} now? {capital(y.name)} has the {o.name}.", f"Now the {o.name} is with {y.name}.")))
+    w.say(
+        capital(
+            w.one(
+                f"Now {y.name} has the {o.name}.",
+                f"Who has the {o.name} now? {capital(y.name)} has the {o.name}.",
+                f"Now the {o.name} is with {y.name}.",
+            )
+        )
+    )
 
 
 def gets(w: World, x: Person, o: Thing) -> None:
@@ -143,7 +188,10 @@ def gets(w: World, x: Person, o: Thing) -> None:
     if w.chance(0.25):
         elder = w.one(*PARENTS)
         w.hand(elder, o, x)
-        w.say(opening(w) + w.one(f"{time}, {elder.name} gave {a(w, o)} to {x.name}.", f"{elder.name} gave {a(w, o)} to {x.name}."))
+        w.say(
+            opening(w)
+            + w.one(f"{time}, {elder.name} gave {a(w, o)} to {x.name}.", f"{elder.name} gave {a(w, o)} to {x.name}.")
+        )
         return
     w.has(x, o)
     w.say(opening(w) + w.one(f"{x.name} had {a(w, o)}.", f"{time}, {x.name} bought {a(w, o)}.", f"{time}, {x.name} took {a(w, o)} to {w.one(*PLACES)}.",
@@ -164,13 +212,23 @@ def passing_on(w: World) -> None:
         if y in visited:
             break
         if turn or (not direct and w.chance(0.4)):
-            w.say(w.one("", "Later, ", "After a while, ", "The next day, ") + w.one(f"{x.name} met {y.name}.", f"{x.name} saw {y.name} at {w.one(*PLACES)}.", f"{y.name} came."))
+            w.say(
+                w.one("", "Later, ", "After a while, ", "The next day, ")
+                + w.one(f"{x.name} met {y.name}.", f"{x.name} saw {y.name} at {w.one(*PLACES)}.", f"{y.name} came.")
+            )
         lend = o.kind in LENT and not turn and w.chance(0.35)
         style = w.weighted([("plain", 5), ("because", 3), ("asked", 2)])
         if style == "asked":
             w.say(f"{y.name} asked, “{x.name}, {w.one('can I have', 'may I have', 'can you give me') if not lend else w.one('can I borrow', 'may I borrow')} the {o.name}?”",
                   f"{x.name} said, “{w.one('Of course', 'Yes', 'Sure', 'Here you are')}.”")  # fmt: skip
-        hand_over(w, x, o, y, "lent" if lend else w.weighted([("gave", 6), ("handed", 1)]), need_of(w, o, y) if style == "because" else "")
+        hand_over(
+            w,
+            x,
+            o,
+            y,
+            "lent" if lend else w.weighted([("gave", 6), ("handed", 1)]),
+            need_of(w, o, y) if style == "because" else "",
+        )
         if w.chance(0.6):
             thanks(w, y, x)
         if lend:
@@ -222,28 +280,54 @@ def lost(w: World) -> None:
     y = friend(w, x)
     o = w.one(*[t for t in THINGS if t.kind in LENT])
     b, c = w.some(("in the bag", "under the bed", "on the desk", "behind the door", "in the box", "under the chair"), 2)
-    w.say(f"{w.one(*TIMES)}, {x.name} could not find {his(x)} {o.name}.", f"{capital(he(x))} looked {b}, but it was not there.")
+    w.say(
+        f"{w.one(*TIMES)}, {x.name} could not find {his(x)} {o.name}.",
+        f"{capital(he(x))} looked {b}, but it was not there.",
+    )
     if w.chance(0.5):
         w.has(y, o)
         w.say(f"Then {y.name} came and said, “I found your {o.name} at {w.one(*PLACES)}.”")
         hand_over(w, y, o, x, "gave back")
         thanks(w, x, y)
     else:
-        w.say(f"{y.name} helped {him(x)}. At last they found the {o.name} {c}.", f"{x.name} said, “Thank you, {y.name}!”")
-    w.say(w.one(f"{x.name} was very happy.", f"Now {x.name} always puts {his(x)} things away.", "Then they went out to play."))
+        w.say(
+            f"{y.name} helped {him(x)}. At last they found the {o.name} {c}.", f"{x.name} said, “Thank you, {y.name}!”"
+        )
+    w.say(
+        w.one(
+            f"{x.name} was very happy.",
+            f"Now {x.name} always puts {his(x)} things away.",
+            "Then they went out to play.",
+        )
+    )
 
 
 def fable(w: World) -> None:
     x, y = w.some(ANIMALS, 2)
     o = w.one(*[t for t in THINGS if t.kind == "food"])
     bare = x.name.replace("the ", "")
-    w.say(f"Once upon a time, there was a {bare} who lived {w.one('in the forest', 'by the river', 'under a big tree', 'on a hill')}.")
+    w.say(
+        f"Once upon a time, there was a {bare} who lived {w.one('in the forest', 'by the river', 'under a big tree', 'on a hill')}."
+    )
     w.has(x, o)
-    w.say(f"One day, {x.name} found {a(w, o)}.", w.one(f"On the way home, {he(x)} met {y.name}.", f"Then {y.name} came by."))
-    w.say(capital(f"{y.name} said, “{w.one('I am so hungry.', 'I have not eaten all day.', 'What a lovely ' + o.name + '!')}”"))
+    w.say(
+        f"One day, {x.name} found {a(w, o)}.",
+        w.one(f"On the way home, {he(x)} met {y.name}.", f"Then {y.name} came by."),
+    )
+    w.say(
+        capital(
+            f"{y.name} said, “{w.one('I am so hungry.', 'I have not eaten all day.', 'What a lovely ' + o.name + '!')}”"
+        )
+    )
     hand_over(w, x, o, y)
     thanks(w, y, x)
-    w.say(w.one(f"From that day on, they were good friends.", f"They lived happily ever after.", "Everybody in the forest was happy."))
+    w.say(
+        w.one(
+            "From that day on, they were good friends.",
+            "They lived happily ever after.",
+            "Everybody in the forest was happy.",
+        )
+    )
 
 
 def talk(w: World) -> None:
@@ -267,7 +351,9 @@ def talk(w: World) -> None:
 
 
 def outing(w: World) -> None:
-    place = w.one("the park", "the zoo", "the beach", "the library", "the market", "my grandmother's house", "the river")
+    place = w.one(
+        "the park", "the zoo", "the beach", "the library", "the market", "my grandmother's house", "the river"
+    )
     who = w.one("my mother", "my father", "my friends", "my brother", "my sister", child(w).name)
     seen = {
         "the park": ("saw many flowers", "flew a kite", "fed the birds"), "the zoo": ("saw a big elephant", "saw the monkeys", "saw a sleeping bear"),
@@ -276,8 +362,20 @@ def outing(w: World) -> None:
         "the river": ("caught a fish", "sat on the grass", "saw some ducks"),
     }[place]  # fmt: skip
     first, second = w.some(seen, 2)
-    w.say(w.one(*WEATHER[:1], WEATHER[2], WEATHER[5]), f"I went to {place} with {who}.", w.one(f"We {first} and {second}.", f"First we {first}, and then we {second}."))
-    w.say(w.one("We were tired but happy.", "We had a good time.", "Then we went home by bus.", "I want to go there again.", "It was a wonderful day."))
+    w.say(
+        w.one(*WEATHER[:1], WEATHER[2], WEATHER[5]),
+        f"I went to {place} with {who}.",
+        w.one(f"We {first} and {second}.", f"First we {first}, and then we {second}."),
+    )
+    w.say(
+        w.one(
+            "We were tired but happy.",
+            "We had a good time.",
+            "Then we went home by bus.",
+            "I want to go there again.",
+            "It was a wonderful day.",
+        )
+    )
 
 
 def counting(w: World) -> None:
@@ -289,7 +387,13 @@ def counting(w: World) -> None:
     part = w.rng.randint(2, have - 1)
     rest = have - part
     w.say(f"{x.name} had {numbers[have]} {plural}.", f"{capital(he(x))} gave {numbers[part]} {plural} to {y.name}.")
-    w.say(w.one(f"Now {x.name} has {numbers[rest]} left.", f"How many does {x.name} have now? {x.name} has {numbers[rest]}.", f"{capital(numbers[have])} minus {numbers[part]} is {numbers[rest]}."))
+    w.say(
+        w.one(
+            f"Now {x.name} has {numbers[rest]} left.",
+            f"How many does {x.name} have now? {x.name} has {numbers[rest]}.",
+            f"{capital(numbers[have])} minus {numbers[part]} is {numbers[rest]}.",
+        )
+    )
 
 
 FACTS = (
@@ -308,7 +412,10 @@ def facts(w: World) -> None:
     if w.chance(0.5):
         x = child(w)
         y = w.one(*GROWN_UPS, *PARENTS)
-        w.say(f"{y.name} told {x.name}: “{' '.join(chosen)}”", w.one(f"{x.name} said, “Now I understand.”", f"{x.name} listened carefully."))
+        w.say(
+            f"{y.name} told {x.name}: “{' '.join(chosen)}”",
+            w.one(f"{x.name} said, “Now I understand.”", f"{x.name} listened carefully."),
+        )
     else:
         w.say(*chosen)
 

@@ -1,149 +1,41 @@
-"""Words and scenes of the Chinese stories. Each scene takes a `World`, says its sentences and keeps the books."""
+"""Sentences and scenes of the Chinese stories. A scene takes a `World`, says its sentences and keeps the books."""
 
 from __future__ import annotations
 
 from compute.training.grammar import Person, Thing, World
-
-# --- people ---------------------------------------------------------------------------------------------------------
-
-BOYS = "小明 小王 小李 小华 小刚 小军 小强 小东 大伟 小林".split()
-GIRLS = "小红 小丽 小芳 小美 小雨 小兰 小梅 丽丽".split()
-CHILDREN = [Person(n, False) for n in BOYS] + [Person(n, True) for n in GIRLS]
-BY_NAME = {p.name: p for p in CHILDREN}
-FAMILY = [
-    Person("妈妈", True), Person("爸爸", False), Person("爷爷", False), Person("奶奶", True),
-    Person("哥哥", False), Person("姐姐", True), Person("弟弟", False), Person("妹妹", True),
-]  # fmt: skip
-ELDERS = [p for p in FAMILY if p.name in ("妈妈", "爸爸", "爷爷", "奶奶")]
-TEACHERS = [Person("王老师", True), Person("李老师", False), Person("张老师", True), Person("陈老师", False)]
-NEIGHBOURS = [
-    Person("李阿姨", True), Person("王叔叔", False), Person("张爷爷", False), Person("陈奶奶", True),
-    Person("刘叔叔", False), Person("赵阿姨", True),
-]  # fmt: skip
-GROWN_UP = {p.name for p in ELDERS + TEACHERS + NEIGHBOURS}
-FRIENDS = {  # who a child most often plays with; the course's running example is 小明 and 小王
-    "小明": "小王", "小王": "小明", "小红": "小丽", "小丽": "小红", "小李": "小华", "小华": "小李",
-    "小刚": "小军", "小军": "小刚", "小芳": "小美", "小美": "小芳", "小强": "小东", "小东": "小强",
-    "小雨": "小兰", "小兰": "小雨", "小梅": "丽丽", "丽丽": "小梅", "大伟": "小林", "小林": "大伟",
-}  # fmt: skip
-ANIMALS = [
-    Person("小兔子", True), Person("小猫", True), Person("小狗", False), Person("小熊", False), Person("小猴子", False),
-    Person("小羊", True), Person("小鸭子", True), Person("小鹿", True), Person("小松鼠", False), Person("小象", False),
-    Person("小鸟", True), Person("小老鼠", False),
-]  # fmt: skip
-
-# --- things ---------------------------------------------------------------------------------------------------------
-
-SWEET = ("又大又甜的", "新鲜的", "红红的", "香甜的")
-THINGS = [
-    Thing("苹果", "个", "fruit", ("红红的", "又大又红的", "又大又甜的", "新鲜的")),
-    Thing("梨", "个", "fruit", ("黄黄的", "又大又甜的", "新鲜的")),
-    Thing("香蕉", "根", "fruit", ("黄黄的", "香甜的", "新鲜的")),
-    Thing("橙子", "个", "fruit", ("圆圆的", "又大又甜的", "新鲜的")),
-    Thing("桃子", "个", "fruit", SWEET),
-    Thing("橘子", "个", "fruit", ("酸酸甜甜的", "新鲜的", "黄黄的")),
-    Thing("饼干", "块", "snack", ("香香的", "脆脆的")),
-    Thing("面包", "块", "snack", ("热乎乎的", "香香的", "刚烤好的")),
-    Thing("蛋糕", "块", "snack", ("漂亮的", "香甜的", "松软的")),
-    Thing("糖果", "颗", "snack", ("甜甜的", "五颜六色的")),
-    Thing("包子", "个", "snack", ("热乎乎的", "刚蒸好的")),
-    Thing("鸡蛋", "个", "snack", ("煮熟的", "热乎乎的")),
-    Thing("巧克力", "块", "snack", ("甜甜的", "好吃的")),
-    Thing("牛奶", "杯", "drink", ("温热的", "新鲜的")),
-    Thing("果汁", "杯", "drink", ("冰凉的", "酸酸甜甜的")),
-    Thing("热茶", "杯", "drink", ("香香的", "刚泡好的")),
-    Thing("书", "本", "book", ("厚厚的", "有趣的", "新买的", "旧旧的")),
-    Thing("故事书", "本", "book", ("有趣的", "好看的", "新买的")),
-    Thing("漫画书", "本", "book", ("好笑的", "好看的", "新买的")),
-    Thing("词典", "本", "book", ("厚厚的", "旧旧的")),
-    Thing("杂志", "本", "book", ("好看的", "新买的")),
-    Thing("铅笔", "支", "pen", ("新的", "红色的", "长长的")),
-    Thing("钢笔", "支", "pen", ("黑色的", "漂亮的", "新买的")),
-    Thing("橡皮", "块", "pen", ("白色的", "小小的")),
-    Thing("尺子", "把", "pen", ("长长的", "透明的")),
-    Thing("画笔", "支", "pen", ("细细的", "彩色的")),
-    Thing("皮球", "个", "toy", ("红色的", "圆圆的", "新买的")),
-    Thing("足球", "个", "toy", ("新买的", "黑白相间的")),
-    Thing("篮球", "个", "toy", ("新买的", "大大的")),
-    Thing("风筝", "只", "toy", ("漂亮的", "五颜六色的", "蝴蝶样子的")),
-    Thing("玩具车", "辆", "toy", ("红色的", "小小的", "蓝色的")),
-    Thing("积木", "盒", "toy", ("五颜六色的", "新买的")),
-    Thing("娃娃", "个", "toy", ("可爱的", "漂亮的")),
-    Thing("气球", "个", "toy", ("红色的", "蓝色的", "圆圆的")),
-    Thing("雨伞", "把", "umbrella", ("蓝色的", "红色的", "大大的", "黑色的")),
-    Thing("帽子", "顶", "warm", ("暖和的", "红色的", "毛茸茸的")),
-    Thing("手套", "副", "warm", ("暖和的", "厚厚的")),
-    Thing("围巾", "条", "warm", ("暖和的", "红色的", "长长的")),
-    Thing("外套", "件", "warm", ("厚厚的", "暖和的", "蓝色的")),
-    Thing("钥匙", "把", "tool", ("小小的", "旧旧的")),
-    Thing("手电筒", "个", "tool", ("亮亮的", "小小的")),
-    Thing("地图", "张", "tool", ("旧旧的", "大大的")),
-    Thing("剪刀", "把", "tool", ("小小的", "新的")),
-    Thing("相机", "台", "tool", ("新买的", "小小的")),
-    Thing("鲜花", "束", "gift", ("漂亮的", "美丽的", "香香的")),
-    Thing("卡片", "张", "gift", ("漂亮的", "自己做的")),
-    Thing("照片", "张", "gift", ("好看的", "旧旧的")),
-    Thing("礼物", "份", "gift", ("特别的", "小小的", "精心准备的")),
-]
-OF_KIND: dict[str, list[Thing]] = {}
-for _thing in THINGS:
-    OF_KIND.setdefault(_thing.kind, []).append(_thing)
-FRUIT = OF_KIND["fruit"]
-EATEN = {"fruit", "snack", "drink"}
-LENT = {"book", "pen", "toy", "umbrella", "warm", "tool"}
-NEEDS = {  # why somebody wants a thing of this kind; {y} wants it
-    "fruit": ("{y}饿了", "{y}很想吃水果", "{y}还没吃早饭", "{y}最喜欢吃{o}", "{y}从来没吃过{o}", "{y}的肚子咕咕叫"),
-    "snack": ("{y}饿了", "{y}没有吃午饭", "{y}最喜欢吃{o}", "{y}的肚子咕咕叫", "{y}走了很远的路，又累又饿"),
-    "drink": ("{y}渴了", "{y}跑得满头大汗", "{y}觉得口渴", "{y}的嗓子有点疼", "{y}想喝点东西"),
-    "book": ("{y}很想看这本{o}", "{y}没有书看", "{y}觉得很无聊", "{y}想多学一点知识", "{y}忘了带{o}"),
-    "pen": ("{y}忘了带{o}", "{y}的{o}不见了", "{y}要写作业", "{y}的{o}坏了", "{y}想画一幅画"),
-    "toy": ("{y}也想玩", "{y}没有玩具", "{y}一个人很孤单", "{y}很喜欢{o}", "{y}从来没玩过{o}"),
-    "umbrella": ("{y}没有带伞", "外面下雨了，{y}没有伞", "{y}要出门，可是外面下着大雨", "{y}的伞坏了"),
-    "warm": ("{y}觉得很冷", "{y}冷得发抖", "天气变冷了，{y}穿得很少", "{y}的{o}丢了"),
-    "tool": ("{y}正好要用{o}", "{y}的{o}坏了", "{y}找不到自己的{o}", "{y}需要{o}"),
-    "gift": ("今天是{y}的生日", "{y}生病了", "{y}心情不好", "{y}帮了大忙", "{y}要搬家了"),
-}
-USES = {  # what the new holder does; the last word of each tuple is whether the thing is used up
-    "fruit": (("{y}咬了一口，说：“真甜！”", True), ("{y}吃得很开心。", True), ("{y}几口就吃完了。", True),
-              ("{y}舍不得吃，把{o}放进了书包。", False), ("{y}拿着{o}，心里甜甜的。", False),
-              ("{y}把{o}洗干净，慢慢地吃了。", True), ("{y}高兴地接过{o}。", False)),
-    "snack": (("{y}尝了尝，说：“真好吃！”", True), ("{y}吃得很香。", True), ("{y}很快就吃完了。", True),
-              ("{y}舍不得吃，想留到晚上。", False), ("{y}高兴地接了过来。", False)),
-    "drink": (("{y}一口气喝完了。", True), ("{y}喝了以后，觉得舒服多了。", True), ("{y}慢慢地喝完了。", True)),
-    "book": (("{y}看得很认真。", False), ("{y}马上翻开第一页读了起来。", False), ("{y}一个晚上就看完了。", False),
-             ("{y}读完以后，学到了很多新知识。", False), ("{y}把{o}放进了书包。", False)),
-    "pen": (("{y}用它写完了作业。", False), ("{y}用它画了一只小鸟。", False), ("{y}很快就做完了题目。", False),
-            ("{y}把它放进了铅笔盒。", False)),
-    "toy": (("{y}玩得很开心。", False), ("{y}玩了一个下午。", False), ("他们一起玩了起来。", False),
-            ("{y}笑得合不拢嘴。", False)),
-    "umbrella": (("{y}打着伞回家了。", False), ("{y}没有被雨淋湿。", False), ("{y}撑开伞，走进了雨里。", False)),
-    "warm": (("{y}马上就不冷了。", False), ("{y}觉得暖和多了。", False), ("{y}心里也暖暖的。", False)),
-    "tool": (("{y}小心地收好了。", False), ("{y}很快就把事情做完了。", False), ("这下问题解决了。", False)),
-    "gift": (("{y}高兴得跳了起来。", False), ("{y}感动得快哭了。", False), ("{y}非常喜欢，看了又看。", False),
-             ("{y}把它放在床头。", False)),
-}  # fmt: skip
-
-# --- time, place, weather -------------------------------------------------------------------------------------------
-
-TIMES = (
-    "今天", "昨天", "今天早上", "今天下午", "昨天晚上", "星期一", "星期三", "星期五", "星期六", "星期天", "周末",
-    "放学以后", "下课以后", "吃完晚饭", "中午", "有一天", "一天早上", "一天下午", "春天的一个早晨", "夏天的一个下午",
-    "秋天的一天", "冬天的一个晚上", "上个星期", "过年的时候", "放假的第一天", "去年夏天", "早上八点", "下午三点",
-)  # fmt: skip
-WEATHER = ("天气很好", "阳光明媚", "天气晴朗", "天上有几朵白云", "刮着大风", "刚下过雨", "天很蓝", "外面下着小雨", "风轻轻地吹着")
-DAYTIME = ("今天", "昨天", "星期六", "星期天", "周末", "有一天", "一天上午", "放假的第一天", "上个星期天", "秋天的一天", "春天的一天")
-COLD, HOT = ("天气很冷", "天空中飘着雪花", "刮着冷风", "到处都是白雪"), ("天气很热", "阳光明媚", "太阳火辣辣的")
-NIGHT = ("天上有很多星星", "月亮又圆又亮", "外面下着小雨", "风轻轻地吹着", "外面很安静")
-PLACES = (
-    "公园", "学校", "教室", "图书馆", "操场", "家门口", "河边", "车站", "超市", "商店", "院子", "山上", "海边",
-    "饭店", "电影院", "博物馆", "动物园", "火车站", "医院", "花园", "村子", "广场",
-)  # fmt: skip
-TRAVEL = ("坐公共汽车", "坐地铁", "骑自行车", "坐出租车", "走路", "坐火车", "开车")
-WARM_WORDS = (
-    "大家都很高兴。", "他们成了最好的朋友。", "大家都笑了。", "这真是快乐的一天。", "从那以后，他们常常在一起。",
-    "他们约好明天再见。", "晚上，大家都睡得很香。", "每个人的心里都暖暖的。", "太阳下山了，大家高高兴兴地回家了。",
-)  # fmt: skip
-SHARING = ("帮助别人，自己也会快乐。", "好东西要和朋友一起分享。", "有了困难，要互相帮助。", "朋友之间要互相关心。", "分享让大家都快乐。")
+from compute.training.words_zh import (
+    ANIMALS,
+    BY_NAME,
+    CHILDISH,
+    CHILDREN,
+    COLD,
+    DAYTIME,
+    EATEN,
+    ELDERS,
+    FABLE_THINGS,
+    FACTS,
+    FAMILY,
+    FRIENDS,
+    FRUIT,
+    GROWN_UP,
+    HOT,
+    LENT,
+    NEEDS,
+    NEIGHBOURS,
+    NIGHT,
+    NUMBERS,
+    PLACES,
+    PRICES,
+    SHARING,
+    TEACHERS,
+    THINGS,
+    TIMES,
+    TRAVEL,
+    USES,
+    WARM_WORDS,
+    WEATHER,
+    WHY,
+)
 
 
 def pronoun(person: Person) -> str:
@@ -236,7 +128,9 @@ def ask(w: World, wanter: Person, holder: Person, thing: Thing, lend: bool) -> N
     w.say(f"{wanter.name}{w.one('问', '说', '走过来问', '小声地问', f'问{holder.name}')}：“{holder.name}，{you}的{thing.name}{want}？”"
           if "把" not in want and "我可以" not in want
           else f"{wanter.name}{w.one('问', '说', '走过来问', '小声地问', f'问{holder.name}')}：“{holder.name}，{want}？”")  # fmt: skip
-    w.say(f"{holder.name}{w.one('说', '点点头说', '笑着说', '想了想，说')}：“{w.one('好啊', '当然可以', '可以', '没问题', '好的', '给你吧', '拿去吧')}{w.one('。', '！')}”")
+    w.say(
+        f"{holder.name}{w.one('说', '点点头说', '笑着说', '想了想，说')}：“{w.one('好啊', '当然可以', '可以', '没问题', '好的', '给你吧', '拿去吧')}{w.one('。', '！')}”"
+    )
 
 
 def hand_over(w: World, x: Person, o: Thing, y: Person, verb: str = "给", because: str = "") -> None:
@@ -320,9 +214,6 @@ def gets(w: World, x: Person, o: Thing, main: Person) -> None:
     )
 
 
-CHILDISH = ("作业", "玩", "从来没", "孤单", "无聊", "没吃早饭")  # not said of grown-ups
-
-
 def need_of(w: World, thing: Thing, wanter: Person) -> str:
     needs = [n for n in NEEDS[thing.kind] if wanter.name not in GROWN_UP or not any(c in n for c in CHILDISH)]
     return w.one(*needs).format(y=wanter.name, o=thing.name)
@@ -395,14 +286,22 @@ def passing_on(w: World) -> None:
             break
         visited.append(y)
         x = y
-    if not w.lines[-1].startswith(("现在", "最后", "请问", "所以")) and o.name in w.holders and not (o.kind in LENT and "借给" in "".join(w.lines)):
+    if (
+        not w.lines[-1].startswith(("现在", "最后", "请问", "所以"))
+        and o.name in w.holders
+        and not (o.kind in LENT and "借给" in "".join(w.lines))
+    ):
         if w.chance(0.65) and uses(w, o, x, True):
             if w.chance(0.2):
                 w.say(w.one(f"谁{'喝' if o.kind == 'drink' else '吃'}了{o.name}？是{x.name}。", f"{o.name}没有了。"))
         elif w.chance(0.65):
             who_has(w, o, x)
     if w.chance(0.3):
-        w.say(w.one(*(WARM_WORDS if x in CHILDREN and main in CHILDREN and x != main else WARM_WORDS[2:4] + WARM_WORDS[6:])))
+        w.say(
+            w.one(
+                *(WARM_WORDS if x in CHILDREN and main in CHILDREN and x != main else WARM_WORDS[2:4] + WARM_WORDS[6:])
+            )
+        )
     elif w.chance(0.15):
         w.say("借了东西一定要还。" if "还给" in "".join(w.lines) else w.one(*SHARING))
 
@@ -418,7 +317,14 @@ def exchange(w: World) -> None:
         f"{x.name}有{a_fine(w, o)}，{y.name}有{a_fine(w, p)}。", f"{x.name}带了{a_fine(w, o)}，{y.name}带了{a_fine(w, p)}。",
         f"{x.name}手里拿着{a(o)}，{y.name}手里拿着{a(p)}。"))  # fmt: skip
     if w.chance(0.5):
-        w.say(w.one(f"{x.name}很喜欢{y.name}的{p.name}。", f"{y.name}说：“我们交换，好吗？”", f"{x.name}说：“我想和你交换。”", f"他们想交换一下。"))
+        w.say(
+            w.one(
+                f"{x.name}很喜欢{y.name}的{p.name}。",
+                f"{y.name}说：“我们交换，好吗？”",
+                f"{x.name}说：“我想和你交换。”",
+                "他们想交换一下。",
+            )
+        )
         hand_over(w, x, o, y)
         w.hand(y, p, x)
         w.say(w.one(f"{y.name}也把{p.name}给了{x.name}。", f"{y.name}把{p.name}给了{x.name}。"))
@@ -450,7 +356,10 @@ def lost_and_found(w: World) -> None:
     x = child(w)
     o = w.one(*[t for t in THINGS if t.kind not in EATEN and t.kind != "gift"])
     y = friend(w, x)
-    w.say(opening(w) + w.one(f"{x.name}发现自己的{o.name}不见了。", f"{x.name}的{o.name}丢了。", f"{x.name}到处找自己的{o.name}。"))
+    w.say(
+        opening(w)
+        + w.one(f"{x.name}发现自己的{o.name}不见了。", f"{x.name}的{o.name}丢了。", f"{x.name}到处找自己的{o.name}。")
+    )
     w.say(w.one(f"{pronoun(x)}很着急。", f"{x.name}急得快哭了。", f"{pronoun(x)}心里很难过。", ""))
     spots = w.some(("书包里", "桌子下面", "床底下", "教室里", "抽屉里", "沙发后面", "柜子里", "门后面", "窗台上"), 3)
     w.say(f"{x.name}先找了{spots[0]}，{w.one('没有', '没找到')}；又找了{spots[1]}，{w.one('还是没有', '也没有')}。")
@@ -464,12 +373,27 @@ def lost_and_found(w: World) -> None:
     else:
         w.has(x, o)
         helper = w.one(y, w.one(*ELDERS))
-        w.say(w.one(f"{helper.name}问：“怎么了？”{x.name}说：“我的{o.name}不见了。”", f"{helper.name}说：“别着急，我帮你找。”"))
-        w.say(w.one(f"最后，他们在{spots[2]}找到了{o.name}。", f"原来，{o.name}就在{spots[2]}。", f"{helper.name}说：“你看，{o.name}在{spots[2]}呢！”"))
-    w.say(w.one(f"{x.name}高兴极了。", f"{x.name}终于放心了。", f"{x.name}说：“下次我一定要把东西放好。”", f"从此以后，{x.name}再也不乱放东西了。"))
-
-
-PRICES = {"fruit": (1, 9), "snack": (1, 15), "book": (8, 40), "pen": (1, 12), "toy": (10, 60), "umbrella": (20, 60), "warm": (20, 90)}
+        w.say(
+            w.one(
+                f"{helper.name}问：“怎么了？”{x.name}说：“我的{o.name}不见了。”",
+                f"{helper.name}说：“别着急，我帮你找。”",
+            )
+        )
+        w.say(
+            w.one(
+                f"最后，他们在{spots[2]}找到了{o.name}。",
+                f"原来，{o.name}就在{spots[2]}。",
+                f"{helper.name}说：“你看，{o.name}在{spots[2]}呢！”",
+            )
+        )
+    w.say(
+        w.one(
+            f"{x.name}高兴极了。",
+            f"{x.name}终于放心了。",
+            f"{x.name}说：“下次我一定要把东西放好。”",
+            f"从此以后，{x.name}再也不乱放东西了。",
+        )
+    )
 
 
 def shopping(w: World) -> None:
@@ -484,14 +408,21 @@ def shopping(w: World) -> None:
     w.say(w.one(f"{o.name}多少钱一{o.measure}？", f"{who}问：“请问，{o.name}多少钱？”", f"{who}看中了{a_fine(w, o)}。"))
     w.say(w.one(f"售货员说：“{price}块钱一{o.measure}。”", f"老板说：“一{o.measure}{price}块钱。”"))
     if w.chance(0.2):
-        w.say(w.one("“太贵了，能便宜一点吗？”", f"{who}说：“有点贵。”") + w.one(f"最后，{who}买了{a(p)}。", f"{who}没有买{o.name}，买了{a(p)}。"))
+        w.say(
+            w.one("“太贵了，能便宜一点吗？”", f"{who}说：“有点贵。”")
+            + w.one(f"最后，{who}买了{a(p)}。", f"{who}没有买{o.name}，买了{a(p)}。")
+        )
     else:
         rest = f"，找回{paid - price}块钱" if paid > price else "，正好"
         w.say(w.one(f"{who}给了{paid}块钱{rest}。", f"{who}买了一{o.measure}，付了{paid}块钱{rest}。"))
-    w.say(w.one(f"{who}高兴地回家了。", f"然后，{who}又买了{a(p)}。", "回到家，天已经黑了。", f"{w.one(*ELDERS).name}说：“你买的{o.name}真好。”" if who == x.name else ""))
-
-
-NUMBERS = "零 一 两 三 四 五 六 七 八 九 十 十一 十二 十三 十四 十五 十六 十七 十八 十九 二十".split()
+    w.say(
+        w.one(
+            f"{who}高兴地回家了。",
+            f"然后，{who}又买了{a(p)}。",
+            "回到家，天已经黑了。",
+            f"{w.one(*ELDERS).name}说：“你买的{o.name}真好。”" if who == x.name else "",
+        )
+    )
 
 
 def counting(w: World) -> None:
@@ -503,17 +434,33 @@ def counting(w: World) -> None:
     if w.chance(0.6):
         part = w.rng.randint(1, have - 1)
         other = w.rng.randint(1, 6)
-        w.say(f"{x.name}有{NUMBERS[have]}{o.measure}{o.name}，{y.name}有{NUMBERS[other]}{o.measure}。" if w.chance(0.3) else f"{x.name}有{NUMBERS[have]}{o.measure}{o.name}。")
+        w.say(
+            f"{x.name}有{NUMBERS[have]}{o.measure}{o.name}，{y.name}有{NUMBERS[other]}{o.measure}。"
+            if w.chance(0.3)
+            else f"{x.name}有{NUMBERS[have]}{o.measure}{o.name}。"
+        )
         with_other = w.lines[-1].count(y.name) > 0
-        w.say(w.one(f"{pronoun(x)}给了{y.name}{NUMBERS[part]}{o.measure}，", f"{x.name}把{NUMBERS[part]}{o.measure}给了{y.name}，"))
+        w.say(
+            w.one(
+                f"{pronoun(x)}给了{y.name}{NUMBERS[part]}{o.measure}，",
+                f"{x.name}把{NUMBERS[part]}{o.measure}给了{y.name}，",
+            )
+        )
         w.say(w.one(f"还剩{NUMBERS[have - part]}{o.measure}。", f"自己还有{NUMBERS[have - part]}{o.measure}。"))
         if with_other:
             w.say(f"现在，{y.name}有{NUMBERS[other + part]}{o.measure}{o.name}。")
         elif w.chance(0.4):
-            w.say(w.one(f"{x.name}还有几{o.measure}{o.name}？还有{NUMBERS[have - part]}{o.measure}。", f"{NUMBERS[have]}减{NUMBERS[part]}等于{NUMBERS[have - part]}。".replace("两", "二")))
+            w.say(
+                w.one(
+                    f"{x.name}还有几{o.measure}{o.name}？还有{NUMBERS[have - part]}{o.measure}。",
+                    f"{NUMBERS[have]}减{NUMBERS[part]}等于{NUMBERS[have - part]}。".replace("两", "二"),
+                )
+            )
     else:
         more = w.rng.randint(1, 10)
-        w.say(f"{x.name}有{NUMBERS[have]}{o.measure}{o.name}，{w.one(*ELDERS).name}又给了{pronoun(x)}{NUMBERS[more]}{o.measure}。")
+        w.say(
+            f"{x.name}有{NUMBERS[have]}{o.measure}{o.name}，{w.one(*ELDERS).name}又给了{pronoun(x)}{NUMBERS[more]}{o.measure}。"
+        )
         w.say(w.one(f"现在{x.name}一共有{NUMBERS[have + more]}{o.measure}{o.name}。", f"一共有多少{o.measure}{o.name}？一共有{NUMBERS[have + more]}{o.measure}。",
                     f"{NUMBERS[have]}加{NUMBERS[more]}等于{NUMBERS[have + more]}。".replace("两", "二")))  # fmt: skip
     if w.chance(0.3):
@@ -530,17 +477,40 @@ def rain(w: World) -> None:
     bad = w.one("下起了大雨", "刮起了大风", "下起了大雪", "打起了雷")
     if w.chance(0.6):
         w.say(w.one(f"可是，天突然{bad}。", f"没想到，外面{bad}。", f"他们刚出门，就{bad}。"))
-        w.say(w.one(f"{x.name}说：“怎么办呢？”", f"{x.name}有点失望。", f"因为{bad}，所以他们不能去{place}了。", f"他们只好{w.one('回家', '躲在屋檐下', '改天再去')}。"))
+        w.say(
+            w.one(
+                f"{x.name}说：“怎么办呢？”",
+                f"{x.name}有点失望。",
+                f"因为{bad}，所以他们不能去{place}了。",
+                f"他们只好{w.one('回家', '躲在屋檐下', '改天再去')}。",
+            )
+        )
         if w.chance(0.5):
-            w.say(f"{y.name}说：“没关系，我们可以在家里{w.one('看书', '下棋', '画画', '听音乐', '做蛋糕', '讲故事')}。”")
-            w.say(w.one("他们在家里玩得也很开心。", f"第二天天气好了，他们终于去了{place}。", "外面很冷，家里却很温暖。"))
+            w.say(
+                f"{y.name}说：“没关系，我们可以在家里{w.one('看书', '下棋', '画画', '听音乐', '做蛋糕', '讲故事')}。”"
+            )
+            w.say(
+                w.one("他们在家里玩得也很开心。", f"第二天天气好了，他们终于去了{place}。", "外面很冷，家里却很温暖。")
+            )
         else:
             w.say(f"{y.name}说：“我们等一等吧，{w.one('天气会好的', '一会儿就会好的')}。”")
             w.say(w.one("过了一会儿，太阳出来了，天上有一道彩虹。", "后来天晴了，他们又高高兴兴地出门了。"))
     else:
         w.say(w.one("那天天气特别好。", "太阳暖洋洋的，风也不大。", "天很蓝，云很白。"))
-        w.say(w.one(f"他们{w.one(*TRAVEL)}去{place}，路上唱着歌。", f"他们先{w.one(*TRAVEL[:4])}，再走一段路，就到了{place}。"))
-        w.say(w.one("他们玩了一个上午，又累又开心。", f"{x.name}看见了很多花，{y.name}看见了一只小鸟。", "中午，他们在树下吃面包，喝果汁。", f"{y.name}说：“这里真美啊！”"))
+        w.say(
+            w.one(
+                f"他们{w.one(*TRAVEL)}去{place}，路上唱着歌。",
+                f"他们先{w.one(*TRAVEL[:4])}，再走一段路，就到了{place}。",
+            )
+        )
+        w.say(
+            w.one(
+                "他们玩了一个上午，又累又开心。",
+                f"{x.name}看见了很多花，{y.name}看见了一只小鸟。",
+                "中午，他们在树下吃面包，喝果汁。",
+                f"{y.name}说：“这里真美啊！”",
+            )
+        )
         w.say(w.one("太阳下山了，他们才回家。", "回家的路上，大家都睡着了。", "他们说好下个星期再来。"))
 
 
@@ -552,7 +522,14 @@ def birthday(w: World) -> None:
     gift2 = w.one(*[t for t in THINGS if t.kind in ("book", "pen", "toy", "warm", "gift") and t != gift])
     age = NUMBERS[w.rng.randint(6, 12)]
     w.say(w.one(f"今天是{x.name}的生日。", f"{w.one(*TIMES)}，{x.name}过生日。", f"{x.name}今天{age}岁了。"))
-    w.say(w.one(f"{w.one(*ELDERS).name}做了一个大蛋糕。", f"{pronoun(x)}请朋友们到家里来。", "家里来了很多人。", f"{y.name}和{z.name}都来了。"))
+    w.say(
+        w.one(
+            f"{w.one(*ELDERS).name}做了一个大蛋糕。",
+            f"{pronoun(x)}请朋友们到家里来。",
+            "家里来了很多人。",
+            f"{y.name}和{z.name}都来了。",
+        )
+    )
     w.has(y, gift)
     w.has(z, gift2)
     w.say(w.one(f"{y.name}带来了{a_fine(w, gift)}。", f"{y.name}准备了{a_fine(w, gift)}。"))
@@ -561,18 +538,16 @@ def birthday(w: World) -> None:
         w.say(f"{z.name}也有礼物，是{a_fine(w, gift2)}。")
         hand_over(w, z, gift2, x, w.one("给", "送给"))
     w.say(f"{x.name}说：“{w.one('谢谢你们', '谢谢大家', '我太高兴了，谢谢')}！”")
-    w.say(w.one("大家一起唱生日歌，吃蛋糕。", f"{x.name}吹灭了蜡烛，许了一个愿望。", "大家一边吃蛋糕，一边聊天。", f"大家说：“{x.name}，生日快乐！”"))
+    w.say(
+        w.one(
+            "大家一起唱生日歌，吃蛋糕。",
+            f"{x.name}吹灭了蜡烛，许了一个愿望。",
+            "大家一边吃蛋糕，一边聊天。",
+            f"大家说：“{x.name}，生日快乐！”",
+        )
+    )
     if w.chance(0.4):
         who_has(w, gift, x)
-
-
-FABLE_THINGS = [
-    Thing("胡萝卜", "根", "snack", ("又大又甜的", "新鲜的")), Thing("松果", "个", "toy", ("大大的", "圆圆的")),
-    Thing("蜂蜜", "罐", "snack", ("香甜的", "金黄的")), Thing("小鱼", "条", "snack", ("新鲜的", "银色的")),
-    Thing("玉米", "根", "snack", ("金黄的", "新鲜的")), Thing("蘑菇", "个", "snack", ("白白的", "新鲜的")),
-    Thing("种子", "颗", "tool", ("小小的", "黑黑的")), Thing("南瓜", "个", "snack", ("大大的", "圆圆的")),
-    Thing("苹果", "个", "fruit", ("红红的", "又大又红的")), Thing("桃子", "个", "fruit", ("又大又甜的", "粉红的")),
-]  # fmt: skip
 
 
 def fable(w: World) -> None:
@@ -583,10 +558,28 @@ def fable(w: World) -> None:
     w.say(w.one(f"从前，{home}住着一只{x.name}。", f"从前，有一只{x.name}，住在{home}。", f"{home}，{x.name}和{y.name}是好朋友。", f"很久以前，{home}有一只{w.one('聪明', '善良', '勇敢', '懒惰', '可爱', '胆小')}的{x.name}。")
           .replace("一只小象", "一头小象").replace("一只小鹿", "一头小鹿"))  # fmt: skip
     w.has(x, o)
-    w.say(w.one("有一天，", "一天早上，", "秋天到了，", "冬天来了，", "春天来了，") + w.one(f"{x.name}找到了{a_fine(w, o)}。", f"{x.name}带着{a_fine(w, o)}出门了。", f"{x.name}得到了{a_fine(w, o)}。"))
-    w.say(w.one(f"路上，{pronoun(x)}遇到了{y.name}。", f"{y.name}走过来，问：“{x.name}，你要去哪里？”", f"这时候，{pronoun(x)}听见有人在哭，原来是{y.name}。"))
+    w.say(
+        w.one("有一天，", "一天早上，", "秋天到了，", "冬天来了，", "春天来了，")
+        + w.one(
+            f"{x.name}找到了{a_fine(w, o)}。", f"{x.name}带着{a_fine(w, o)}出门了。", f"{x.name}得到了{a_fine(w, o)}。"
+        )
+    )
+    w.say(
+        w.one(
+            f"路上，{pronoun(x)}遇到了{y.name}。",
+            f"{y.name}走过来，问：“{x.name}，你要去哪里？”",
+            f"这时候，{pronoun(x)}听见有人在哭，原来是{y.name}。",
+        )
+    )
     if w.chance(0.75):
-        w.say(w.one(f"{y.name}说：“我好饿，一天没吃东西了。”", f"{y.name}说：“我的{o.name}被大风吹走了。”", f"{y.name}说：“我从来没见过这么好的{o.name}。”", f"{y.name}生病了，不能出门。"))
+        w.say(
+            w.one(
+                f"{y.name}说：“我好饿，一天没吃东西了。”",
+                f"{y.name}说：“我的{o.name}被大风吹走了。”",
+                f"{y.name}说：“我从来没见过这么好的{o.name}。”",
+                f"{y.name}生病了，不能出门。",
+            )
+        )
         hand_over(w, x, o, y)
         thanks(w, y, x)
         if w.chance(0.4):
@@ -597,10 +590,27 @@ def fable(w: World) -> None:
                 who_has(w, o, z)
         elif w.chance(0.4):
             who_has(w, o, y)
-        w.say(w.one("后来，" + f"{x.name}掉进了水里，{y.name}马上跑来救{pronoun(x)}。", f"从那天起，{x.name}和{y.name}成了好朋友。", "森林里的动物们都夸奖他们。", "大家快乐地生活在一起。"))
+        w.say(
+            w.one(
+                "后来，" + f"{x.name}掉进了水里，{y.name}马上跑来救{pronoun(x)}。",
+                f"从那天起，{x.name}和{y.name}成了好朋友。",
+                "森林里的动物们都夸奖他们。",
+                "大家快乐地生活在一起。",
+            )
+        )
     else:
-        w.say(w.one(f"{y.name}说：“分我一半，好吗？”{x.name}说：“不行，这是我的。”{y.name}难过地走了。", f"{x.name}不想把{o.name}分给{y.name}。"))
-        w.say(w.one(f"晚上，{x.name}一个人吃{o.name}，觉得一点也不快乐。", f"过了几天，{x.name}没有吃的了，{y.name}却来看{pronoun(x)}。"))
+        w.say(
+            w.one(
+                f"{y.name}说：“分我一半，好吗？”{x.name}说：“不行，这是我的。”{y.name}难过地走了。",
+                f"{x.name}不想把{o.name}分给{y.name}。",
+            )
+        )
+        w.say(
+            w.one(
+                f"晚上，{x.name}一个人吃{o.name}，觉得一点也不快乐。",
+                f"过了几天，{x.name}没有吃的了，{y.name}却来看{pronoun(x)}。",
+            )
+        )
         w.say(f"{x.name}脸红了，说：“对不起，我错了。”{y.name}说：“没关系。”")
     if w.chance(0.4):
         w.say("这个故事告诉我们：" + w.one(*SHARING))
@@ -612,15 +622,23 @@ def conversation(w: World) -> None:
     y = friend(w, x)
     n = x.name, y.name
     if w.chance(0.4):
-        w.say(opening(w) + w.one(f"{n[0]}给{n[1]}打电话。", f"{n[0]}在{w.one(*PLACES)}遇到了{n[1]}。", f"{n[0]}和{n[1]}在聊天。"))
+        w.say(
+            opening(w)
+            + w.one(f"{n[0]}给{n[1]}打电话。", f"{n[0]}在{w.one(*PLACES)}遇到了{n[1]}。", f"{n[0]}和{n[1]}在聊天。")
+        )
     place = w.one(*PLACES)
     purpose = {
         "图书馆": "借书", "超市": "买菜", "商店": "买东西", "学校": "上课", "教室": "做作业", "公园": "散步", "操场": "跑步", "河边": "钓鱼",
         "车站": "接人", "山上": "看日出", "海边": "游泳", "饭店": "吃饭", "电影院": "看电影", "博物馆": "看展览", "动物园": "看大熊猫",
         "火车站": "坐火车", "医院": "看医生", "花园": "看花", "广场": "跳舞", "村子": "看奶奶", "院子": "浇花", "家门口": "等妈妈",
     }[place]  # fmt: skip
-    day, hour = w.one("明天", "后天", "星期六", "星期天", "今天晚上"), w.one("八点", "九点", "十点", "两点", "三点半", "七点")
-    outing = w.one("公园散步", "电影院看电影", "图书馆借书", "动物园看大熊猫", "河边钓鱼", "超市买东西", "操场踢球", "山上看日出")
+    day, hour = (
+        w.one("明天", "后天", "星期六", "星期天", "今天晚上"),
+        w.one("八点", "九点", "十点", "两点", "三点半", "七点"),
+    )
+    outing = w.one(
+        "公园散步", "电影院看电影", "图书馆借书", "动物园看大熊猫", "河边钓鱼", "超市买东西", "操场踢球", "山上看日出"
+    )
     food = w.one("面条", "饺子", "米饭", "包子", "鱼", "炒鸡蛋", "面包", "火锅")
     exchanges = [
         lambda: (f"{n[0]}问：“{n[1]}，你要去哪里？”", f"{n[1]}说：“我要去{place}{purpose}。”"),
@@ -638,14 +656,24 @@ def conversation(w: World) -> None:
     ]  # fmt: skip
     for talk in w.some(exchanges, w.rng.randint(1, 3)):
         w.say(*talk())
-    w.say(w.one(f"{n[0]}说：“好的，再见！”", f"{n[0]}说：“我知道了，谢谢你。”", "他们一边走一边聊，很开心。", f"{n[1]}说：“再见！”", ""))
+    w.say(
+        w.one(
+            f"{n[0]}说：“好的，再见！”",
+            f"{n[0]}说：“我知道了，谢谢你。”",
+            "他们一边走一边聊，很开心。",
+            f"{n[1]}说：“再见！”",
+            "",
+        )
+    )
 
 
 def diary(w: World) -> None:
     """A day told by its writer, in order."""
     who = w.one("爸爸", "妈妈", "爷爷", "奶奶", "爸爸妈妈", "同学们", child(w).name)
     place = w.one("公园", "动物园", "海边", "山上", "图书馆", "电影院", "博物馆", "乡下", "奶奶家", "超市", "河边")
-    w.say(f"{w.one('今天', '星期天', '星期六', '昨天', '今天是星期天', '放假了')}，{w.one(*WEATHER)}。我和{who}{w.one(*TRAVEL[:5])}去{place}{w.one('玩', '')}。")
+    w.say(
+        f"{w.one('今天', '星期天', '星期六', '昨天', '今天是星期天', '放假了')}，{w.one(*WEATHER)}。我和{who}{w.one(*TRAVEL[:5])}去{place}{w.one('玩', '')}。"
+    )
     seen = {
         "公园": ("看见很多花", "在草地上放风筝", "坐了小船", "喂了鸽子"), "动物园": ("看见了大象", "看见了猴子吃香蕉", "看见大熊猫在睡觉", "看见老虎，有点害怕"),
         "海边": ("在沙滩上捡贝壳", "看见了蓝蓝的大海", "玩沙子", "看见很多小船"), "山上": ("看见了美丽的风景", "爬了两个小时", "在山顶吃午饭", "看见了云"),
@@ -654,9 +682,33 @@ def diary(w: World) -> None:
         "奶奶家": ("吃了奶奶包的饺子", "和小猫玩", "听奶奶讲故事"), "超市": ("买了牛奶和面包", "买了很多水果", "帮忙推车"), "河边": ("钓到了一条鱼", "在河边画画", "看见鸭子游来游去"),
     }[place]  # fmt: skip
     first, second = w.some(seen, 2)
-    w.say(w.one(f"我们先{first}，再{second}。", f"到了那里，我们{first}，然后{second}。", f"我{first}，还{second}。", f"上午，我们{first}。下午，我们{second}。"))
-    w.say(w.one("中午，我们在外面吃了午饭。", f"我问{who}：“我们还能再来吗？”{who}说：“当然可以。”", "虽然有点累，但是很开心。", "我拍了很多照片。", "时间过得真快，天黑了。", ""))
-    w.say(w.one("今天真开心！", "我很喜欢这一天。", "我希望下次还能去。", "回到家，我把今天的事写在日记里。", "这是我最难忘的一天。"))
+    w.say(
+        w.one(
+            f"我们先{first}，再{second}。",
+            f"到了那里，我们{first}，然后{second}。",
+            f"我{first}，还{second}。",
+            f"上午，我们{first}。下午，我们{second}。",
+        )
+    )
+    w.say(
+        w.one(
+            "中午，我们在外面吃了午饭。",
+            f"我问{who}：“我们还能再来吗？”{who}说：“当然可以。”",
+            "虽然有点累，但是很开心。",
+            "我拍了很多照片。",
+            "时间过得真快，天黑了。",
+            "",
+        )
+    )
+    w.say(
+        w.one(
+            "今天真开心！",
+            "我很喜欢这一天。",
+            "我希望下次还能去。",
+            "回到家，我把今天的事写在日记里。",
+            "这是我最难忘的一天。",
+        )
+    )
 
 
 def portrait(w: World) -> None:
@@ -664,14 +716,37 @@ def portrait(w: World) -> None:
     x = child(w)
     p = pronoun(x)
     best, age = friend(w, x), w.rng.randint(7, 12)
-    like, other = w.some(("画画", "唱歌", "跳舞", "看书", "踢足球", "打篮球", "游泳", "下棋", "跑步", "做饭", "养花", "听音乐", "看电影"), 2)
+    like, other = w.some(
+        (
+            "画画",
+            "唱歌",
+            "跳舞",
+            "看书",
+            "踢足球",
+            "打篮球",
+            "游泳",
+            "下棋",
+            "跑步",
+            "做饭",
+            "养花",
+            "听音乐",
+            "看电影",
+        ),
+        2,
+    )
     facts = [
         f"{p}今年{NUMBERS[age]}岁，上小学{NUMBERS[age - 6].replace('两', '二')}年级。", f"{p}住在{w.one('北京', '上海', '南京', '广州', '成都', '杭州', '一个小村子', '学校旁边', '河边的小房子里')}。",
         f"{p}喜欢{like}，也喜欢{other}。", f"{p}最好的朋友是{best.name}。", f"{p}的{w.one('爸爸', '妈妈')}是{w.one('老师', '医生', '工人', '司机', '厨师', '警察', '农民')}。",
         f"{p}每天{w.one('六点半', '七点', '六点')}起床，{w.one('晚上九点', '晚上十点')}睡觉。", f"{p}有一只{w.one('小猫', '小狗')}，{w.one('白白的', '黑黑的', '胖胖的', '很可爱')}。".replace("的。", "的，很可爱。"),
         f"{p}长大以后想当{w.one('老师', '医生', '科学家', '画家', '飞行员', '歌手')}。", f"{p}最喜欢吃{w.one(*FRUIT).name}。", f"每到周末，{p}都和{best.name}一起{like}。",
     ]  # fmt: skip
-    w.say(w.one(f"{x.name}是我的{w.one('同学', '朋友', '邻居', '同桌')}。", f"我的朋友叫{x.name}。", f"{x.name}是{w.one('一个爱笑', '一个聪明', '一个认真', '一个勇敢', '一个热心')}的孩子。"))
+    w.say(
+        w.one(
+            f"{x.name}是我的{w.one('同学', '朋友', '邻居', '同桌')}。",
+            f"我的朋友叫{x.name}。",
+            f"{x.name}是{w.one('一个爱笑', '一个聪明', '一个认真', '一个勇敢', '一个热心')}的孩子。",
+        )
+    )
     w.say(*w.some(facts, w.rng.randint(3, 5)))
     w.say(w.one(f"大家都喜欢{x.name}。", f"我喜欢和{p}一起玩。", f"{p}每天都很快乐。", ""))
 
@@ -682,7 +757,15 @@ def at_school(w: World) -> None:
     y = friend(w, x)
     t = w.one(*TEACHERS)
     lesson = w.one("数学", "语文", "英语", "音乐", "美术", "体育", "科学")
-    w.say(w.one(f"上{lesson}课的时候，{t.name}问了一个问题。", f"{w.one(*TIMES)}，{t.name}{w.one('给大家上', '教大家学')}{lesson}{w.one('课', '')}。".replace("学" + lesson + "课", "学" + lesson).replace("上" + lesson + "。", "上" + lesson + "课。"), f"明天要考{lesson}，{x.name}有点紧张。"))
+    w.say(
+        w.one(
+            f"上{lesson}课的时候，{t.name}问了一个问题。",
+            f"{w.one(*TIMES)}，{t.name}{w.one('给大家上', '教大家学')}{lesson}{w.one('课', '')}。".replace(
+                "学" + lesson + "课", "学" + lesson
+            ).replace("上" + lesson + "。", "上" + lesson + "课。"),
+            f"明天要考{lesson}，{x.name}有点紧张。",
+        )
+    )
     body, moral = w.weighted([
         ((f"{x.name}举起手，回答得很好。{t.name}说：“{w.one('很好', '真棒', '答对了')}！”", "只要认真听，就能回答对。"), 2),
         ((f"{x.name}不会做，就去问{y.name}。{y.name}耐心地教{pronoun(x)}，{x.name}很快就明白了。", "不懂就要问。"), 2),
@@ -700,35 +783,103 @@ def at_home(w: World) -> None:
     """Chores, illness, meals: one thing leads to the next."""
     x = child(w)
     elder = w.one(*ELDERS)
-    p, q = pronoun(x), pronoun(elder)
+    p = pronoun(x)
     kind = w.one("ill", "cook", "chore", "late", "pet", "plant")
     if kind == "ill":
-        w.say(opening(w) + f"{x.name}{w.one('生病了', '感冒了', '发烧了', '肚子疼')}，{w.one('不能去上学', '躺在床上', '一点力气也没有')}。")
-        w.say(f"{elder.name}带{p}去医院。医生说：“{w.one('没关系，吃点药就好了', '要多喝水，多休息', '这几天不要吃冷的东西')}。”")
-        w.say(w.one(f"{x.name}吃了药，睡了一觉，觉得好多了。", f"第二天，{friend(w, x).name}来看{p}，还带来了水果。", f"过了三天，{x.name}的病好了。"))
+        w.say(
+            opening(w)
+            + f"{x.name}{w.one('生病了', '感冒了', '发烧了', '肚子疼')}，{w.one('不能去上学', '躺在床上', '一点力气也没有')}。"
+        )
+        w.say(
+            f"{elder.name}带{p}去医院。医生说：“{w.one('没关系，吃点药就好了', '要多喝水，多休息', '这几天不要吃冷的东西')}。”"
+        )
+        w.say(
+            w.one(
+                f"{x.name}吃了药，睡了一觉，觉得好多了。",
+                f"第二天，{friend(w, x).name}来看{p}，还带来了水果。",
+                f"过了三天，{x.name}的病好了。",
+            )
+        )
     elif kind == "cook":
         dish = w.one("番茄炒鸡蛋", "面条", "饺子", "米饭", "土豆汤", "鱼", "蛋糕")
         w.say(opening(w) + f"{x.name}{w.one('和' + elder.name + '一起', '学着', '帮' + elder.name)}做{dish}。")
-        w.say(w.one("先把菜洗干净，再切好，然后放进锅里。", "先烧水，再放盐，最后放一点油。", f"{elder.name}说：“要小心，锅很热。”"))
-        w.say(w.one(f"做好以后，大家都说很好吃。", f"虽然盐放多了，但是大家还是吃完了。", f"{elder.name}尝了一口，说：“真好吃！”", f"{x.name}吃了两碗。"))
+        w.say(
+            w.one(
+                "先把菜洗干净，再切好，然后放进锅里。",
+                "先烧水，再放盐，最后放一点油。",
+                f"{elder.name}说：“要小心，锅很热。”",
+            )
+        )
+        w.say(
+            w.one(
+                "做好以后，大家都说很好吃。",
+                "虽然盐放多了，但是大家还是吃完了。",
+                f"{elder.name}尝了一口，说：“真好吃！”",
+                f"{x.name}吃了两碗。",
+            )
+        )
     elif kind == "chore":
         tired = w.one("下班回来，很累", "正在忙", "腰疼")
-        w.say(opening(w) + f"{elder.name}{tired}。" + w.one(f"{x.name}想帮忙。", f"{x.name}说：“我来帮您吧。”", f"{x.name}就去帮忙。"))
-        w.say(f"{p}先{w.one('扫地', '洗碗', '擦桌子')}，再{w.one('倒垃圾', '浇花', '收拾房间')}，{w.one('忙了一个小时', '累得满头大汗', '家里变得干干净净')}。")
-        w.say(w.one(f"{elder.name}看见了，高兴地说：“{x.name}长大了！”", f"{elder.name}夸{p}是个好孩子。", f"{x.name}虽然很累，但是心里很高兴。"))
+        w.say(
+            opening(w)
+            + f"{elder.name}{tired}。"
+            + w.one(f"{x.name}想帮忙。", f"{x.name}说：“我来帮您吧。”", f"{x.name}就去帮忙。")
+        )
+        w.say(
+            f"{p}先{w.one('扫地', '洗碗', '擦桌子')}，再{w.one('倒垃圾', '浇花', '收拾房间')}，{w.one('忙了一个小时', '累得满头大汗', '家里变得干干净净')}。"
+        )
+        w.say(
+            w.one(
+                f"{elder.name}看见了，高兴地说：“{x.name}长大了！”",
+                f"{elder.name}夸{p}是个好孩子。",
+                f"{x.name}虽然很累，但是心里很高兴。",
+            )
+        )
     elif kind == "late":
-        w.say(f"{w.one('今天', '昨天', '星期一')}早上，{x.name}起床晚了。{p}{w.one('没吃早饭就', '一穿好衣服就', '连脸都没洗，就')}跑出门。")
-        w.say(w.one(f"可是公共汽车已经开走了，{p}只好走路去学校。", f"因为路上堵车，所以{p}迟到了。", f"跑到学校门口，{p}才发现忘了带书包。", f"到了学校，{p}才想起今天是星期天。" if w.lines[-1].startswith("昨天") else f"因为跑得太快，{p}摔了一跤。"))
-        w.say(w.one(f"老师说：“下次要早一点。”", f"{x.name}说：“对不起，我以后一定早起。”", f"从那以后，{x.name}每天都早睡早起。"))
+        w.say(
+            f"{w.one('今天', '昨天', '星期一')}早上，{x.name}起床晚了。{p}{w.one('没吃早饭就', '一穿好衣服就', '连脸都没洗，就')}跑出门。"
+        )
+        w.say(
+            w.one(
+                f"可是公共汽车已经开走了，{p}只好走路去学校。",
+                f"因为路上堵车，所以{p}迟到了。",
+                f"跑到学校门口，{p}才发现忘了带书包。",
+                f"到了学校，{p}才想起今天是星期天。"
+                if w.lines[-1].startswith("昨天")
+                else f"因为跑得太快，{p}摔了一跤。",
+            )
+        )
+        w.say(
+            w.one(
+                "老师说：“下次要早一点。”",
+                f"{x.name}说：“对不起，我以后一定早起。”",
+                f"从那以后，{x.name}每天都早睡早起。",
+            )
+        )
     elif kind == "pet":
         animal = w.one("小猫", "小狗", "小鸟", "小兔子")
         w.say(f"{x.name}家有一只{animal}，名字叫{w.one('花花', '豆豆', '球球', '毛毛', '点点')}。")
-        w.say(w.one(f"{animal}喜欢{w.one('睡觉', '晒太阳', '在院子里跑', '玩皮球')}。", f"每天放学，{animal}都在门口等{x.name}。", f"有一天，{animal}不见了，{x.name}找了很久，最后在{w.one('树上', '床底下', '邻居家', '箱子里')}找到了它。"))
+        w.say(
+            w.one(
+                f"{animal}喜欢{w.one('睡觉', '晒太阳', '在院子里跑', '玩皮球')}。",
+                f"每天放学，{animal}都在门口等{x.name}。",
+                f"有一天，{animal}不见了，{x.name}找了很久，最后在{w.one('树上', '床底下', '邻居家', '箱子里')}找到了它。",
+            )
+        )
         w.say(w.one(f"{x.name}每天都给它吃的。", f"{x.name}很爱它。", f"它是{x.name}最好的朋友。"))
     else:
         w.say(f"{w.one('春天', '去年春天', '有一天')}，{x.name}种下了一颗种子。{p}每天给它浇水。")
-        w.say(w.one("过了几天，种子发芽了。", "一个星期以后，长出了小小的叶子。", "可是，很多天过去了，什么也没有长出来。"))
-        w.say(w.one(f"{elder.name}说：“不要着急，慢慢等。”", f"{x.name}问{elder.name}：“为什么要浇水呢？”{elder.name}说：“因为植物也要喝水。”"))
+        w.say(
+            w.one(
+                "过了几天，种子发芽了。", "一个星期以后，长出了小小的叶子。", "可是，很多天过去了，什么也没有长出来。"
+            )
+        )
+        w.say(
+            w.one(
+                f"{elder.name}说：“不要着急，慢慢等。”",
+                f"{x.name}问{elder.name}：“为什么要浇水呢？”{elder.name}说：“因为植物也要喝水。”",
+            )
+        )
         w.say(w.one("夏天，它开出了一朵漂亮的花。", "秋天，树上结满了果子。", f"后来，它长得比{x.name}还高。"))
 
 
@@ -737,36 +888,38 @@ def moved(w: World) -> None:
     x = child(w)
     y = friend(w, x)
     o = w.one(*[t for t in THINGS if t.kind not in ("drink", "umbrella")])
-    a1, a2, a3 = w.some(("桌子上", "椅子上", "书包里", "抽屉里", "柜子里", "盒子里", "窗台上", "床上", "冰箱旁边", "门口"), 3)
-    w.say((opening(w) if w.chance(0.4) else "") + w.one(f"{x.name}把{o.name}放在{a1}，{w.one('就出去了', '去上学了', '去洗手了', '然后出门了')}。", f"{x.name}的{o.name}放在{a1}。"))
-    w.say(w.one(f"后来，{y.name}把{o.name}拿到了{a2}。", f"{y.name}进来，把{o.name}放到了{a2}。", f"过了一会儿，{y.name}来了，把{o.name}从{a1}拿走，放在{a2}。"))
+    a1, a2, a3 = w.some(
+        ("桌子上", "椅子上", "书包里", "抽屉里", "柜子里", "盒子里", "窗台上", "床上", "冰箱旁边", "门口"), 3
+    )
+    w.say(
+        (opening(w) if w.chance(0.4) else "")
+        + w.one(
+            f"{x.name}把{o.name}放在{a1}，{w.one('就出去了', '去上学了', '去洗手了', '然后出门了')}。",
+            f"{x.name}的{o.name}放在{a1}。",
+        )
+    )
+    w.say(
+        w.one(
+            f"后来，{y.name}把{o.name}拿到了{a2}。",
+            f"{y.name}进来，把{o.name}放到了{a2}。",
+            f"过了一会儿，{y.name}来了，把{o.name}从{a1}拿走，放在{a2}。",
+        )
+    )
     last = a2
     if w.chance(0.4):
         elder = w.one(*ELDERS)
         put = "放进了" if a3.endswith("里") else "放在了"
         w.say(f"{w.one('最后', '晚上', '然后')}，{elder.name}{w.one('收拾房间，', '')}又把{o.name}{put}{a3}。")
         last = a3
-    w.say(w.one(f"现在{o.name}在哪里？在{last}。", f"{x.name}回来的时候，{o.name}已经不在{a1}，在{last}了。", f"{x.name}问：“我的{o.name}在哪里？”{y.name}说：“在{last}。”", f"所以，{o.name}现在在{last}。", f"{x.name}在{a1}没有找到{o.name}，因为{o.name}在{last}。"))
-
-
-FACTS = (
-    "一年有四个季节：春天、夏天、秋天和冬天。", "一年有十二个月。", "一个星期有七天。", "一天有二十四个小时。", "一个小时有六十分钟。", "一分钟有六十秒。",
-    "太阳从东边升起，从西边落下。", "月亮晚上出来。", "地球绕着太阳转，月亮绕着地球转。", "水到零度会结冰，到一百度会烧开。", "冰遇到热会变成水。",
-    "中国的首都是北京。", "法国的首都是巴黎。", "日本的首都是东京。", "英国的首都是伦敦。", "美国的首都是华盛顿。", "俄罗斯的首都是莫斯科。", "德国的首都是柏林。",
-    "意大利的首都是罗马。", "韩国的首都是首尔。", "埃及的首都是开罗。", "长江是中国最长的河。", "泰山在山东。", "西湖在杭州。", "长城很长，也很古老。", "上海在海边。",
-    "春天，花开了，草绿了。", "夏天很热，人们喜欢游泳。", "秋天，树叶黄了，果子熟了。", "冬天很冷，有时候会下雪。", "猫喜欢吃鱼，狗喜欢吃骨头，兔子喜欢吃胡萝卜。",
-    "鸟会飞，鱼会游，马会跑。", "蜜蜂采花，做成蜂蜜。", "大象的鼻子很长。", "长颈鹿的脖子很长。", "骆驼能在沙漠里走很远的路。", "企鹅住在很冷的地方。", "树木让空气变得干净。",
-    "苹果长在树上，西瓜长在地上。", "牛奶来自奶牛，鸡蛋来自母鸡。", "面包是用面粉做的。", "豆腐是用豆子做的。", "纸是用木头做的。", "李白和杜甫是唐朝的诗人。", "曹雪芹写了《红楼梦》。",
-    "中秋节，人们吃月饼，看月亮。", "春节的时候，人们贴春联，吃饺子。", "端午节，人们吃粽子，看龙舟。", "红灯停，绿灯行。", "一加一等于二，二加二等于四。", "三角形有三条边，正方形有四条边。",
-)  # fmt: skip
-WHY = (
-    ("为什么要刷牙？", "因为刷牙可以保护牙齿。"), ("为什么冬天要穿厚衣服？", "因为冬天很冷。"), ("为什么下雨天要带伞？", "因为不带伞会被雨淋湿。"),
-    ("为什么要多喝水？", "因为身体需要水。"), ("为什么鱼离不开水？", "因为鱼在水里呼吸。"), ("为什么晚上要睡觉？", "因为睡觉可以让身体休息。"),
-    ("为什么要学习？", "因为学习可以让人懂得更多。"), ("为什么天黑了要开灯？", "因为没有灯就看不见。"), ("为什么要排队？", "因为排队又快又公平。"),
-    ("为什么植物要晒太阳？", "因为植物需要阳光才能长大。"), ("为什么吃饭以前要洗手？", "因为手上有看不见的脏东西。"), ("为什么要早睡早起？", "因为早睡早起身体好。"),
-    ("为什么月亮会发光？", "因为月亮反射太阳的光。"), ("为什么白天看不见星星？", "因为太阳光太亮了。"), ("为什么冰箱里的东西不容易坏？", "因为冰箱里很冷。"),
-    ("为什么要保护树木？", "因为树木让空气变得干净。"), ("为什么水会结冰？", "因为天气太冷，到了零度以下。"), ("为什么要说谢谢？", "因为别人帮助了我们。"),
-)  # fmt: skip
+    w.say(
+        w.one(
+            f"现在{o.name}在哪里？在{last}。",
+            f"{x.name}回来的时候，{o.name}已经不在{a1}，在{last}了。",
+            f"{x.name}问：“我的{o.name}在哪里？”{y.name}说：“在{last}。”",
+            f"所以，{o.name}现在在{last}。",
+            f"{x.name}在{a1}没有找到{o.name}，因为{o.name}在{last}。",
+        )
+    )
 
 
 def facts(w: World) -> None:
@@ -779,11 +932,21 @@ def facts(w: World) -> None:
         if w.chance(0.5):
             question, answer = w.one(*[q for q in WHY if q[0] != question])
             w.say(f"{x.name}又问：“{question}”{y.name}说：“{answer}”")
-        w.say(w.one(f"{x.name}说：“原来如此！”", f"{x.name}点点头，说：“我明白了。”", f"{x.name}把这些话记了下来。", f"{y.name}说：“不懂就问，真是好习惯。”"))
+        w.say(
+            w.one(
+                f"{x.name}说：“原来如此！”",
+                f"{x.name}点点头，说：“我明白了。”",
+                f"{x.name}把这些话记了下来。",
+                f"{y.name}说：“不懂就问，真是好习惯。”",
+            )
+        )
     else:
         chosen = w.some(FACTS, w.rng.randint(2, 4))
         if w.chance(0.5):
-            w.say(f"{y.name}告诉{x.name}：“{''.join(chosen)}”", w.one(f"{x.name}说：“我记住了。”", f"{x.name}听得很认真。", ""))
+            w.say(
+                f"{y.name}告诉{x.name}：“{''.join(chosen)}”",
+                w.one(f"{x.name}说：“我记住了。”", f"{x.name}听得很认真。", ""),
+            )
         else:
             w.say(*chosen)
 

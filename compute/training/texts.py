@@ -49,7 +49,11 @@ def write(documents: dict[str, tuple[list[str], list[str]]], folder: Path = mixt
     for name, (train, held) in documents.items():
         mixture.write_text(name, held, folder)
         domain = next(d for d, names in mixture.DOMAINS.items() if name in names)
-        row = origin.get(name) or {"package": "none, own grammar", "licence": "as the project", "notice": mixture.STORY_NOTICE}
+        row = origin.get(name) or {
+            "package": "none, own grammar",
+            "licence": "as the project",
+            "notice": mixture.STORY_NOTICE,
+        }
         sources.append(
             {
                 "name": name,

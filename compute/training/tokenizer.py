@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from compute.training import stories_zh
+from compute.training import words_zh
 from compute.training.mixture import END
 
 VOCABULARY = 2048
@@ -26,8 +26,8 @@ SAMPLE = {  # characters of each source the merges are learned from
 
 def lexicon() -> list[str]:
     """Names, kin and things of two characters or more, longest first so that 故事书 is not cut at 书."""
-    people = stories_zh.CHILDREN + stories_zh.FAMILY + stories_zh.TEACHERS + stories_zh.NEIGHBOURS + stories_zh.ANIMALS
-    words = {p.name for p in people} | {t.name for t in stories_zh.THINGS}
+    people = words_zh.CHILDREN + words_zh.FAMILY + words_zh.TEACHERS + words_zh.NEIGHBOURS + words_zh.ANIMALS
+    words = {p.name for p in people} | {t.name for t in words_zh.THINGS}
     return sorted((w for w in words if len(w) > 1), key=lambda w: (-len(w), w))
 
 

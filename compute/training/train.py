@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from compute.training import evaluate, mixture, model as mini
+from compute.training import evaluate, mixture
+from compute.training import model as mini
 from compute.training.muon import Muon
 from compute.training.tokenizer import load as load_tokenizer
 
@@ -60,8 +61,8 @@ class Recipe:
         return rising * max(self.last_rate, min(1.0, left))
 
 
-MINI_256 = Recipe("mini-256", "mini-256", steps=3_600)
-NOISE_STEPS, NOISE_SEEDS = 200, (1, 2, 3, 4, 5)
+MINI_256 = Recipe("mini-256", "mini-256", steps=3_200)
+NOISE_STEPS, NOISE_SEEDS = 150, (1, 2, 3, 4, 5)
 
 Loss = Callable[[Callable[[Tensor], Tensor], Tensor, int], Tensor]  # (model, batch, step) -> scalar
 
@@ -120,7 +121,7 @@ def run(
     model = mini.Llama(mini.SHAPES[recipe.shape], recipe.seed)
     steppers = optimisers(model, recipe)
     full_rates = [[g["lr"] for g in o.param_groups] for o in steppers]
-    log: dict = {"recipe": asdict(recipe), "curve": [], "seconds": 0.0, "stops": 0, "conditions": conditions()}
+    log: dict = {"recipe": asdict(recipe), "curve": [], "seconds": 0.0, "stops": 0, "starts": []}
     step = 0
     if kept.exists():
         state = torch.load(kept, weights_only=True)
@@ -132,6 +133,7 @@ def run(
         step, log = state["step"], json.loads(state["log"])
         log["recipe"] = asdict(recipe)
         log["stops"] += 1
+    log.setdefault("starts", []).append({"step": step, "compiled": compiled, **conditions()})
     first, began, sums = step, time.monotonic(), state_sums(kept)
     seconds_before = log["seconds"]
     forward = torch.compile(model) if compiled else model
@@ -206,7 +208,9 @@ def conditions() -> dict:
     processor = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
-        names = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
+        names = [
+            line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")
+        ]
         processor = names[0] if names else processor
     return {
         "date": time.strftime("%Y-%m-%d"),
@@ -243,7 +247,9 @@ def train_target(steps: int = MINI_256.steps, compiled: bool = False) -> None:
             mini.save(model, TOKENIZER, CHECKPOINTS / recipe.name)
 
     folder = RUNS / recipe.name
-    model, log = run(recipe, next_token, mixture.Mixture.load(), folder, watch=watch_losses(), on_watch=snapshot, compiled=compiled)
+    model, log = run(
+        recipe, next_token, mixture.Mixture.load(), folder, watch=watch_losses(), on_watch=snapshot, compiled=compiled
+    )
     publish(model, log, recipe.name)
 
 

@@ -5,20 +5,28 @@ from collections import Counter
 
 import pytest
 
-from compute.training import grammar, mixture, stories_en, stories_zh
+from compute.training import grammar, mixture, stories_en, words_zh
 
 SEEDS = range(5_000_000, 5_004_000)
 
 PEOPLE_ZH = [
     p.name
-    for group in (stories_zh.CHILDREN, stories_zh.FAMILY, stories_zh.TEACHERS, stories_zh.NEIGHBOURS, stories_zh.ANIMALS)
+    for group in (
+        words_zh.CHILDREN,
+        words_zh.FAMILY,
+        words_zh.TEACHERS,
+        words_zh.NEIGHBOURS,
+        words_zh.ANIMALS,
+    )
     for p in group
 ]
-THINGS_ZH = [t.name for t in stories_zh.THINGS + stories_zh.FABLE_THINGS]
+THINGS_ZH = [t.name for t in words_zh.THINGS + words_zh.FABLE_THINGS]
 PERSON = "(" + "|".join(sorted(PEOPLE_ZH, key=len, reverse=True)) + ")"
 THING = "(" + "|".join(sorted(set(THINGS_ZH), key=len, reverse=True)) + ")"
 WRAP = "(?:那.|一.)?(?:[^，。：“”]{0,8}?的)?"  # 那个, 一个又大又红的
-HANDED_ZH = re.compile(rf"{PERSON}(?:想了想，|笑着|马上|就|也)?(?:把|拿出){WRAP}{THING}，?(?:递|交|送|借|还)?给了({PERSON[1:-1]}|他|她)")
+HANDED_ZH = re.compile(
+    rf"{PERSON}(?:想了想，|笑着|马上|就|也)?(?:把|拿出){WRAP}{THING}，?(?:递|交|送|借|还)?给了({PERSON[1:-1]}|他|她)"
+)
 GAVE_ZH = re.compile(rf"{PERSON}给了{PERSON}一.(?:[^，。：“”]{{0,8}}?的)?{THING}。")
 BOUGHT_FOR_ZH = re.compile(rf"{PERSON}给{PERSON}买了一.(?:[^，。：“”]{{0,8}}?的)?{THING}，交给了{PERSON}")
 SAW_ZH = re.compile(rf"{PERSON}看见{PERSON}[^。”]{{2,16}}，就把{THING}(?:借|还)?给了({PERSON[1:-1]}|他|她)")
@@ -87,7 +95,9 @@ def test_the_last_receiver_holds_the_thing_in_chinese():
 
 def test_the_last_receiver_holds_the_thing_in_english():
     """Catches: the same mistakes in the English stories."""
-    people = [p.name for g in (stories_en.CHILDREN, stories_en.GROWN_UPS, stories_en.PARENTS, stories_en.ANIMALS) for p in g]
+    people = [
+        p.name for g in (stories_en.CHILDREN, stories_en.GROWN_UPS, stories_en.PARENTS, stories_en.ANIMALS) for p in g
+    ]
     person = "(" + "|".join(re.escape(n) for n in sorted(people, key=len, reverse=True)) + ")"
     thing = "(" + "|".join(sorted((t.name for t in stories_en.THINGS), key=len, reverse=True)) + ")"
     looks = r"(?:\w+ )?"
@@ -127,7 +137,7 @@ def test_thanks_go_to_the_giver():
 
 def test_sums_and_change_are_right():
     """Catches: wrong arithmetic in a story, which a model would learn."""
-    number = {word: i for i, word in enumerate(stories_zh.NUMBERS)} | {"二": 2}
+    number = {word: i for i, word in enumerate(words_zh.NUMBERS)} | {"二": 2}
     word = "(" + "|".join(sorted(number, key=len, reverse=True)) + ")"
     sums = change = 0
     for seed in SEEDS:

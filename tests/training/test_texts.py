@@ -80,7 +80,9 @@ def test_sources_leave_out_copyleft_manuals():
 def test_cleaning():
     """Catches: spaces left between Han characters by line breaks, English kept as Chinese and the other way round."""
     assert corpus.normalise("打开\n 文件\u200b， 然后  Save as") == "打开文件，然后 Save as"
-    assert corpus.is_chinese("如果要打开文件，请点击菜单。") and not corpus.is_chinese("点击 File - Save As to store it")
+    assert corpus.is_chinese("如果要打开文件，请点击菜单。") and not corpus.is_chinese(
+        "点击 File - Save As to store it"
+    )
     assert corpus.is_english_prose("Choose the menu that opens a file.")
     assert not corpus.is_english_prose("点击 the menu that opens a file now.")
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from compute.training import distil, evaluate, mixture, model as mini, tokenizer, train
+from compute.training import distil, evaluate, mixture, tokenizer, train
+from compute.training import model as mini
 from compute.training.muon import Muon, orthogonal
 
 RECIPE = train.Recipe("smoke", "mini-64", steps=20, rows=4, warmup=4)
@@ -126,7 +127,9 @@ def test_agreement_with_itself_is_complete(batches):
     same, other = evaluate.agreement(a, a, stream), evaluate.agreement(a, b, stream)
     assert same["alpha"] == pytest.approx(1, abs=1e-5) and same["greedy"] == 1
     p, q = (m(torch.from_numpy(stream[:256].astype(np.int64))[None]).softmax(-1) for m in (a, b))
-    assert evaluate.agreement(a, b, stream[:257])["alpha"] == pytest.approx(float(torch.minimum(p, q).sum(-1).mean()), rel=1e-4)
+    assert evaluate.agreement(a, b, stream[:257])["alpha"] == pytest.approx(
+        float(torch.minimum(p, q).sum(-1).mean()), rel=1e-4
+    )
     assert other["greedy"] < 1
 
 
