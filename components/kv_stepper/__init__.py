@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import floor, log10
+from math import log10
 from statistics import median
 from typing import Annotated, Any, Literal, Mapping
 
 from pydantic import Field, StringConstraints
-from pydantic.dataclasses import dataclass as checked
 
-from components import Guess, Live, Readout, Scene, Stage, View, Widget
+from components import Guess, Live, Readout, Scene, Stage, View, Widget, parameters
 from components.controls import Choice, Range, Stops, Text
 from components.text import Words, digits
 from compute import kv, precompute
@@ -23,7 +22,7 @@ PROMPTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000, 2000, 4000, 8000)
 LENGTHS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
 
 
-@checked(frozen=True, kw_only=True)
+@parameters
 class Params:
     """text, tokens, model: the sentence that is stepped through. prompt, new: the account for any length."""
 
@@ -220,8 +219,8 @@ def tiny(value: float) -> str:
     """2.4×10⁻⁶: these differences are rounding, and zeros would hide their size."""
     if value == 0 or value >= 0.01:
         return digits(value)
-    power = floor(log10(value))
-    return f"{value / 10**power:.1f}×10{str(power).translate(SUPERSCRIPT)}"
+    number, power = f"{value:.1e}".split("e")
+    return f"{number}×10{str(int(power)).translate(SUPERSCRIPT)}"
 
 
 def _split(number: str) -> tuple[str, str]:
