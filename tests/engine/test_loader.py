@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from compute.engine import errors
+from compute.engine import directory, errors
 from compute.engine.loader import load, take_apart
 from compute.engine.model import KVCache, forward
 
@@ -34,7 +34,7 @@ def test_cached_logits_equal_transformers_without_cache(made, case):
     theirs, ours, _ = made(case)
     ids = tiny.ids(40, seed=2)
     cache = KVCache(ours.weights, 1, 40)
-    cuts = [0, 17, 18, 19, 30, 40]  # a prompt, single tokens, chunks
+    cuts = [0, 17, 18, 19, 21, 30, 40]  # a prompt, single tokens, chunks of two and more
     parts = [forward(ours.weights, ids[:, a:b], cache, torch.arange(a, b)[None]) for a, b in zip(cuts, cuts[1:])]
     with torch.inference_mode():
         expected = theirs(ids, use_cache=False).logits
@@ -75,6 +75,15 @@ def test_context_ends_where_a_sliding_window_would_begin(made):
     """Catches: full attention computed silently where the model was trained with a window."""
     assert made("mistral, window longer than the text")[1].config.context == 64
     assert made("qwen2, biases on q, k, v")[1].config.context == 128  # its window is switched off
+
+
+def test_head_dim_that_the_config_does_not_state(made):
+    """Catches: hidden / heads for Qwen3, whose default is 128 in transformers, and 128 for everybody."""
+    for case, expected in (("qwen3, norms and biases", 128), ("qwen2, biases on q, k, v", 16)):
+        path = made(case)[2]
+        raw = json.loads((path / "config.json").read_text())
+        raw.pop("head_dim", None)
+        assert directory.parse_config(path, raw, {}).head_dim == expected
 
 
 def test_bfloat16_is_close_to_transformers_in_bfloat16(made):

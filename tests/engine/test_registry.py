@@ -1,6 +1,7 @@
 """Which models there are, and which is meant."""
 
 import threading
+import time
 
 import pytest
 import torch
@@ -43,7 +44,13 @@ def test_the_operators_model_is_found_listed_and_loaded_once(root, made, monkeyp
     assert line.parameters == theirs.num_parameters() and line.trouble is None
     assert line.bytes == (path / "model.safetensors").stat().st_size
     loads = []
-    monkeypatch.setattr(registry, "load", lambda *args, **options: loads.append(options) or object())
+
+    def slow_load(path, **options):
+        loads.append(options)
+        time.sleep(0.05)
+        return object()
+
+    monkeypatch.setattr(registry, "load", slow_load)
     threads = [threading.Thread(target=models.get) for _ in range(8)]
     [thread.start() for thread in threads], [thread.join() for thread in threads]
     assert loads == [{"device": "cpu", "dtype": "auto", "name": "mine"}]

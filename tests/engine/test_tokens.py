@@ -115,3 +115,9 @@ def test_a_stop_string_is_found_wherever_the_text_is_cut(text, stops, data):
         rest = rest[n:]
     assert gate.found == bool(ends)
     assert shown + gate.flush() == (text[: min(ends)[1]] if ends else text)
+
+
+def test_of_several_stop_strings_the_one_complete_first_counts():
+    """Catches: a result that depends on how the text was cut: abcd ends later than bc, though it begins earlier."""
+    whole, single = StopText(["d", "abcd", "bc"]), StopText(["d", "abcd", "bc"])
+    assert whole.push("abcd") == "a" == "".join(map(single.push, "abcd"))

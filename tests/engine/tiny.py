@@ -46,7 +46,7 @@ CASES = {
     ),
     "mistral, window longer than the text": ("Mistral", {"sliding_window": 64}),
     "qwen2, biases on q, k, v": ("Qwen2", {}),
-    "qwen3, query and key norms": ("Qwen3", {"head_dim": 24, "rms_norm_eps": 1e-5, "tie_word_embeddings": True}),
+    "qwen3, query and key norms": ("Qwen3", {"head_dim": 24, "rms_norm_eps": 0.01, "tie_word_embeddings": True}),
     "qwen3, norms and biases": ("Qwen3", {"head_dim": 16, "attention_bias": True}),
 }
 
