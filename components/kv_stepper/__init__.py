@@ -46,6 +46,7 @@ class Run:
     largest_logit_difference: float
     largest_logit: float
     equal: bool  # the same tokens both ways
+    compared: int  # tokens that the difference and the equality are about; a recording may be shown in part
     conditions: tuple[tuple[str, Any], ...]
     seconds_without: tuple[float, ...] = ()  # empty for a recording: timings belong to one machine
     seconds_with: tuple[float, ...] = ()
@@ -84,7 +85,8 @@ def _stored(lang: str, tokens: int) -> Run:
         raise BrokenData("data/precomputed.json", f"entry {key} is missing; run python -m compute precompute --only kv-stepper")
     return Run(
         kept["model"], kept["text"], tuple(kept["prompt_pieces"]), tuple(kept["pieces"][:tokens]), tuple(kept["kv_without_cache"][:tokens]),
-        tuple(kept["kv_with_cache"][:tokens]), kept["largest_logit_difference"], kept["largest_logit"], kept["equal"], tuple(kept["conditions"].items()),
+        tuple(kept["kv_with_cache"][:tokens]), kept["largest_logit_difference"], kept["largest_logit"], kept["equal"],
+        len(kept["pieces"]), tuple(kept["conditions"].items()),
     )  # fmt: skip
 
 
@@ -93,7 +95,7 @@ def _answered(answer: Mapping[str, Any]) -> Run:
     return Run(
         answer["model"], answer["text"], tuple(answer["prompt_pieces"]), tuple(answer["pieces"]), tuple(plain["kv_computed"]),
         tuple(cached["kv_computed"]), answer["largest_logit_difference"], answer["largest_logit"], answer["equal"],
-        tuple(answer["conditions"].items()), tuple(plain["seconds"]), tuple(cached["seconds"]),
+        len(answer["pieces"]), tuple(answer["conditions"].items()), tuple(plain["seconds"]), tuple(cached["seconds"]),
     )  # fmt: skip
 
 
@@ -122,7 +124,7 @@ def _stage(result: Result, scene: Scene) -> dict[str, Any]:
     moved = before is not None and (before.prompt, before.new) != (result.prompt, result.new)
     milliseconds = {"without": [1e3 * s for s in r.seconds_without], "with": [1e3 * s for s in r.seconds_with]}
     return {
-        "prompt": r.prompt_pieces, "pieces": r.pieces, "without": r.without_cache, "with": r.with_cache,
+        "text": r.text, "prompt": r.prompt_pieces, "pieces": r.pieces, "without": r.without_cache, "with": r.with_cache,
         "account": {"prompt": result.prompt, "new": result.new, "without": result.account.without_cache, "with": result.account.with_cache},
         "ghost": {"prompt": before.prompt, "new": before.new} if moved else None,
         "milliseconds": milliseconds if r.seconds_with else None,
@@ -152,7 +154,7 @@ def _readouts(result: Result, scene: Scene) -> tuple[Readout, ...]:
 
 
 def _agreement(r: Run, words: Words) -> str:
-    return words("readout.same" if r.equal else "readout.other", n=len(r.pieces), largest=digits(r.largest_logit))
+    return words("readout.same" if r.equal else "readout.other", n=r.compared, largest=digits(r.largest_logit))
 
 
 def _sentence(result: Result, scene: Scene) -> str:
@@ -186,7 +188,7 @@ def _rows(r: Run) -> tuple[dict[str, Any], ...]:
 
 def _papers(result: Result) -> tuple[Quantity, ...]:
     r, a = result.run, result.account
-    inputs, around = {"prompt": result.prompt, "new": result.new}, dict(r.conditions) | {"text": r.text, "new tokens": len(r.pieces), "decoding": "greedy"}
+    inputs, around = {"prompt": result.prompt, "new": result.new}, dict(r.conditions) | {"text": r.text, "new": r.compared, "decoding": "greedy"}
     found = [
         Quantity(a.without_cache, "count", "computed", "Σ (prompt + i), i = 0 … new − 1", inputs, says=SAYS["without"]),
         Quantity(a.with_cache, "count", "computed", "prompt + new − 1", inputs, says=SAYS["with"]),

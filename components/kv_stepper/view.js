@@ -67,6 +67,7 @@ function staircase(data, t, p, tools, { x, y }, way) {
   const cached = way === 'with', x0 = x + p.gutter, y0 = y + HEAD + PROMPT, done = sum(data[way], t);
   let out = head(data, t, p, tools, x, y, way, done);
   out += promptWords(data, p, tools, x0, y0);
+  if (t < p.rows - 1) out += toCome(data, t, p, tools, x0, y0);
   for (let i = 0; i <= t; i++) out += forward(data, i, i === t, p, tools, x0, y0 + i * p.row, cached);
   return out + legend(p, tools, x0, y0 + p.grid + 21, cached);
 }
@@ -104,9 +105,16 @@ function promptWords(data, p, tools, x0, y0) {
   const pieces = data.prompt.map(shown), fits = pieces.every((piece) => tools.measure(piece, 13) < p.cell - 2);
   if (fits) return pieces.map((piece, i) => text(x0 + (i + 0.5) * p.cell, y0 - 8, tools.esc(piece), 'class="small" text-anchor="middle"')).join('');
   const room = p.panel - p.gutter - 4;
-  let line = data.prompt.join('').replace(/\s+/g, ' ').trim();
+  let line = data.text.replace(/\s+/g, ' ').trim();   // tokens may be parts of a character
   while (tools.measure(line, 14) > room) line = line.slice(0, -2) + '…';
   return text(x0, y0 - 10, tools.esc(line)) + `<path d="M${r(x0 + 0.5)} ${r(y0 - 1)}v-4H${r(x0 + data.prompt.length * p.cell - 1)}v4" fill="none" stroke="${tools.colour('muted')}"/>`;
+}
+
+// where the staircase will go
+function toCome(data, t, p, tools, x, y) {
+  let path = `M${r(x)} ${r(y + (t + 1) * p.row)}`;
+  for (let i = t + 1; i < p.rows; i++) path += `H${r(x + (data.prompt.length + i) * p.cell)}V${r(y + (i + 1) * p.row - 1)}`;
+  return `<path d="${path}H${r(x)}Z" fill="${tools.colour('grid')}" fill-opacity=".5" stroke="${tools.colour('hairline')}"/>`;
 }
 
 function forward(data, i, now, p, tools, x, y, cached) {
