@@ -400,7 +400,7 @@ def _readouts(result: Sizes, scene: Scene) -> tuple[Readout, ...]:
     was = old and old.weights_fit and (words("readout.never") if old.longest(old.own) is None else f"{old.longest(old.own):,}") or None
     beyond = longest is not None and layout.context_maximum is not None and longest > layout.context_maximum
     found.append(
-        Readout(words("readout.longest.one" if p.batch == 1 else "readout.longest", batch=f"{p.batch:,}"), shown, "" if longest is None else "token", change(shown, was),
+        Readout(words("readout.longest.one" if p.batch == 1 else "readout.longest", batch=f"{p.batch:,}"), shown, "" if longest is None else short(longest, "token", lang)[1], change(shown, was),
                 words("readout.longest.note", maximum=f"{layout.context_maximum:,}") if beyond else "")
     )  # fmt: skip
     return tuple(found)

@@ -22,7 +22,7 @@ BATCHES = (1, 2, 4, 8, 16, 32, 58, 64, 128, 256, 512)
 PROMPTS = (1, 4, 16, 64, 250, 1000, 2048, 4096, 8192, 16384, 32768)
 CONTEXTS = (0, 128, 512, 1000, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 HAIR = 0.012  # a bar shorter than this part of the axis gets a magnifier
-LENS_FILL = 0.5  # the most of the magnifier's width that the bar in it may take
+LENS_FILL = 0.55  # the most of the magnifier's width that the bar in it may take
 
 
 def known_model(id: str) -> str:

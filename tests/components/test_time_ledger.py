@@ -97,7 +97,7 @@ def test_the_magnifier_says_by_how_much():
     decode, prefill = panels(r)
     lens = decode["lens"]
     assert decode["compute"]["length"] < time_ledger.HAIR and prefill["lens"] is None
-    assert lens["length"] == pytest.approx(decode["compute"]["length"] * lens["factor"]) and 0.1 < lens["length"] <= 0.5
+    assert lens["length"] == pytest.approx(decode["compute"]["length"] * lens["factor"]) and 0.1 < lens["length"] <= time_ledger.LENS_FILL
     assert re.fullmatch(r"[125]0*", str(lens["factor"])) and f"{lens['factor']:,}" in lens["title"]
     screens = lens["factor"] * decode["move"]["length"]
     assert f"{screens:.0f}" in lens["beyond"].replace(",", "")
