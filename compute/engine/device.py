@@ -13,9 +13,10 @@ SMALL_MODEL_BYTES = 64 * 2**20
 """Weights read per token below which one thread decodes faster than two.
 
 A decode step is a chain of small matrix-vector products, and sharing one out costs a wake-up of the other thread each
-time. Measured (2 cores, AVX-512, torch 2.13.0, OMP_WAIT_POLICY=PASSIVE, fp32, cache of 64 to 164 tokens, median of 100
-steps, three alternating rounds, random weights of the same shapes), ms a token with 1 and with 2 threads: mini-64 (1.3 MB)
-0.53 and 1.6, mini-128 (4.2 MB) 0.72 and 2.2, mini-256 (15 MB) 1.23 and 2.9, SmolLM2-135M (538 MB) 43.7 and 37.7.
+time. Measured (2 cores, AVX-512, torch 2.13.0, OMP_WAIT_POLICY=PASSIVE, float32, cache of 64 to 164 tokens, median of 100
+steps (SmolLM2: 40), middle of three alternating rounds, random weights of the same shapes), ms a token with 1 and with
+2 threads: mini-64 (1.3 MB) 0.53 and 1.6, mini-128 (4.2 MB) 0.72 and 2.2, mini-256 (15 MB) 1.23 and 2.9, SmolLM2-135M
+(538 MB) 43.7 and 37.7.
 """
 
 

@@ -1,4 +1,7 @@
-"""One sequence, token by token, with the KV cache or without: what every cleverer engine must equal under greedy decoding."""
+"""One sequence, token by token, with the KV cache or without.
+
+What every cleverer engine must equal under greedy decoding.
+"""
 
 import time
 from collections.abc import Callable, Iterator, Sequence

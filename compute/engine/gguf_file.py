@@ -65,8 +65,8 @@ def read(path: Path) -> Source:
 
 
 class QuickReader(GGUFReader):
-    """GGUFReader takes a million small slices of its memory map; as a plain array each costs a third (98,000 strings of
-    SmolLM2: 5.1 s → 1.5 s, one busy core)."""
+    """GGUFReader takes a million small slices of its memory map, and slicing a plain array is cheaper: SmolLM2's 98,000
+    strings are read in 0.7 to 1.5 s instead of 4.7 to 5.0 (two runs of each, alternating, on a busy machine)."""
 
     @property
     def data(self) -> np.ndarray:
@@ -153,7 +153,10 @@ def parse_config(path: Path, fields: dict[str, Any], tensors: set[str]) -> Confi
 
 
 def words(pattern: str) -> list:
-    return [pre_tokenizers.Split(Regex(pattern), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    return [
+        pre_tokenizers.Split(Regex(pattern), "isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+    ]
 
 
 def digits_then_bytes() -> list:
