@@ -139,12 +139,16 @@ def _item(text: Lesson, item: quiz.Item, number: int) -> bool:
     key = f"quiz-{text.slug}-{item.id}"
     with st.container(key=f"lab-{key}"):
         st.markdown(f"**{number}**&ensp;" + prose.markdown(item.question[lang], lang, say), unsafe_allow_html=True)
+        if key not in st.session_state and st.session_state.get(f"answer:{key}"):
+            st.session_state[key] = st.session_state[f"answer:{key}"]  # back from another page
         with st.form(f"form-{key}", border=False):
             if isinstance(item, quiz.Choice):
                 options = {option.id: option.text[lang] for option in item.options}
-                # The browser answers with the label that it showed; after a change of language no option has it any more.
-                if f"answer:{key}" in st.session_state and st.session_state.get(key) not in options:
-                    st.session_state[key] = st.session_state[f"answer:{key}"]
+                # The browser keeps the label that it showed, which no option has after a change of language: say it again
+                # as an id. Only then, since it would undo a choice that is not yet submitted.
+                if st.session_state.setdefault(f"lang:{key}", lang) != lang and st.session_state.get(key) in options:
+                    st.session_state[key] = st.session_state[key]
+                st.session_state[f"lang:{key}"] = lang
                 given = st.radio(prose.plain(item.question[lang], lang), list(options), index=None, key=key, label_visibility="collapsed",
                                  format_func=lambda id: prose.plain(options[id], lang))
             else:

@@ -129,6 +129,19 @@ def test_quiz_grades_on_submit_keeps_the_answer_and_marks_the_lesson_passed():
     assert shell_data(at)["passed"] and any("Decoding is bound by bandwidth" in each.value for each in at.markdown)
 
 
+def test_an_answer_is_still_there_after_another_page():
+    at = visit(lesson="roofline", lang="en")
+    at.radio(key="quiz-roofline-upgrade").set_value("bandwidth")
+    at.text_input(key="quiz-roofline-bound").set_value("66")
+    at = press_check(press_check(at, 0), 1)
+    for slug in ("sampling", "roofline"):
+        at.query_params["lesson"] = slug
+        at.run()
+    assert_clean(at)
+    assert at.radio(key="quiz-roofline-upgrade").value == "bandwidth" and at.text_input(key="quiz-roofline-bound").value == "66"
+    assert sum("lab-verdict-right" in each.value for each in at.markdown) == 2
+
+
 def test_an_empty_answer_is_asked_for():
     at = press_check(visit(lesson="roofline", lang="en"), 1)
     assert words("en")("quiz.empty_number") in html_of(at)
