@@ -11,6 +11,14 @@ import streamlit as st
 from components.text import Words
 
 
+When = Callable[[Any], bool]
+"""Whether a control means anything at these Params; one that does not is not shown."""
+
+
+def always(params: Any) -> bool:
+    return True
+
+
 @dataclass(frozen=True)
 class Stops:
     """A slider over chosen numbers, for quantities that span decades. show(value) → label."""
@@ -18,6 +26,7 @@ class Stops:
     field: str
     stops: tuple[float, ...]
     show: Callable[[float], str] = lambda v: f"{v:,}"
+    when: When = always
 
 
 @dataclass(frozen=True)
@@ -27,26 +36,30 @@ class Range:
     high: float
     step: float = 1
     format: str | None = None
+    when: When = always
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One of a few ids. names(lang) gives labels that are not in text.toml (models, chips)."""
+    """One of a few ids. name(id) labels those that are not in text.toml (models, chips)."""
 
     field: str
     options: Callable[[], tuple[str, ...]]
     name: Callable[[str], str] | None = None
+    when: When = always
 
 
 @dataclass(frozen=True)
 class Toggle:
     field: str
+    when: When = always
 
 
 @dataclass(frozen=True)
 class Text:
     field: str
     longest: int
+    when: When = always
 
 
 Control = Stops | Range | Choice | Toggle | Text
@@ -72,7 +85,11 @@ def render(control: Control, key: str, value: Any, words: Words, changed: Callab
         case Choice(field, options, name):
             ids = list(options())
             seed(value)
-            labelled = name or (lambda id: words(f"option.{field}.{id}"))
+
+            def labelled(id: str) -> str:
+                ours = f"option.{field}.{id}"
+                return words(ours) if name is None or ours in words.table else name(id)
+
             if len(ids) <= SEGMENTS:
                 st.segmented_control(label, ids, format_func=labelled, required=True, **common)
             else:

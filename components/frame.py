@@ -266,7 +266,8 @@ def _put_controls(widget, key: str, words: Words, ours: Words, base, state) -> N
 
         controls.render(control, f"{key}.{field}", {**base, **state["values"]}[field], words, changed)
 
-    first, folded = widget.controls[: widget.shown], widget.controls[widget.shown :]
+    used = [control for control in widget.controls if control.when(state["current"])]
+    first, folded = used[: widget.shown], used[widget.shown :]
     with st.container(key=f"controls-{key}"):
         for column, control in zip(st.columns(len(first)) if first else (), first):
             with column:

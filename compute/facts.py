@@ -85,7 +85,9 @@ def _read_model(path: Path) -> ModelShape:
         if data.get("textbook"):
             return shapes.textbook(data["parameters"], **more)
         checkpoint = data.get("checkpoint_bytes")
-        return shapes.from_config(data["config"], checkpoint_bytes=checkpoint and float(checkpoint["value"]), **more)
+        more["checkpoint_bytes"] = checkpoint and float(checkpoint["value"])
+        more["beside_parameters"] = sum(v for v in data.get("other_parameters", {}).values() if isinstance(v, int))
+        return shapes.from_config(data["config"], **more)
     except KeyError as e:
         raise BrokenData(path.relative_to(DATA.parent), f"the key {e} is missing") from None
 

@@ -72,6 +72,7 @@ class ModelShape:
     caches: tuple[Cache, ...]
     state_bytes: int  # fixed recurrent state of one request
     other_parameters: int  # loaded, never multiplied: untied embedding, norms, biases
+    beside_parameters: int = 0  # parts that come with the checkpoint and serve no text token: vision encoder, MTP
     hidden: int = 0
     layers: int = 0
     context_maximum: int | None = None
@@ -86,13 +87,14 @@ class ModelShape:
 
     @property
     def parameters(self) -> int:
+        """Of the text model, without the parts beside it."""
         return sum(m.loaded for m in self.matrices) + self.other_parameters
 
     def loaded_bytes(self, weight_bytes: float) -> float:
         """Bytes of all weights on the card when each multiplied parameter takes `weight_bytes`; the rest stays 16-bit."""
         multiplied = sum(m.loaded for m in self.matrices)
         published_rest = self.checkpoint_bytes - 2 * multiplied if self.checkpoint_bytes else 0
-        return multiplied * weight_bytes + max(published_rest, 2 * self.other_parameters)
+        return multiplied * weight_bytes + max(published_rest, 2 * (self.other_parameters + self.beside_parameters))
 
 
 def from_config(config: Mapping[str, Any], id: str = "inline", name: str = "", **more: Any) -> ModelShape:
