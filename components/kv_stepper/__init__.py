@@ -17,7 +17,6 @@ from compute.errors import BrokenData
 from compute.quantity import Quantity
 from compute.service import client
 
-MODELS = ("mini-256", "mini-128", "mini-64", "smollm2-135m")
 PROMPTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000, 2000, 4000, 8000)
 LENGTHS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
 
@@ -235,7 +234,8 @@ def _split(number: str) -> tuple[str, str]:
 
 
 def _models() -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*MODELS, *client.status().models_known)))
+    """Ours, and what the operator's service knows besides."""
+    return tuple(dict.fromkeys((*precompute.MINIS, *client.status().models_known)))
 
 
 TIMES = {"2": 2, "20": 20, "500": 500, "250000": 250_000}
