@@ -46,7 +46,7 @@ MESSAGES: dict[str, dict[str, str]] = {
         "en": "{function} passed its limit of {limit:.0f} s and was stopped; try a shorter input.",
     },
     "no_model": {
-        "zh": "找不到模型 {model}:{reason};{way_out_zh}",
+        "zh": "模型 {model} 无法载入：{reason_zh}；{way_out_zh}。",
         "en": "model {model} cannot be loaded: {reason}; {way_out}",
     },
     "internal": {

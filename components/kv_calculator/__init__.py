@@ -513,7 +513,7 @@ def models_with_heads() -> tuple[str, ...]:
     return (*(id for id, shape in facts.models().items() if shape.caches), BY_HAND)
 
 
-def _by_hand(params: Params) -> bool:
+def _is_by_hand(params: Params) -> bool:
     return params.model == BY_HAND
 
 
@@ -528,15 +528,15 @@ WIDGET = Widget(
         Choice("chip", lambda: tuple(facts.chips()), lambda id: facts.chip(id).name),
         Stops("weight_bits", (2, 3, 4, 6, 8, 16), lambda v: f"{v:g}"),
         Choice("axes", lambda: ("linear", "log")),
-        Choice("kind", lambda: KINDS, when=_by_hand),
-        Range("layers", 1, 128, when=_by_hand),
-        Range("state_layers", 0, 127, when=_by_hand),
-        Stops("heads", (1, 2, 4, 8, 12, 16, 24, 32, 40, 48, 64, 96, 128), when=_by_hand),
-        Stops("kv_heads", (1, 2, 4, 8, 16, 32, 64, 128), when=_by_hand),
-        Stops("head_dim", (32, 64, 80, 96, 128, 192, 256), when=_by_hand),
-        Stops("latent", (64, 128, 256, 512, 1024, 1536, 2048), when=_by_hand),
-        Stops("rope_dim", (0, 16, 32, 64, 128), when=_by_hand),
-        Stops("parameters_billion", (0, 0.1, 0.5, 1, 4, 8, 14, 32, 70, 120, 235, 671), lambda v: f"{v:g}", when=_by_hand),
+        Choice("kind", lambda: KINDS, when=_is_by_hand),
+        Range("layers", 1, 128, when=_is_by_hand),
+        Range("state_layers", 0, 127, when=_is_by_hand),
+        Stops("heads", (1, 2, 4, 8, 12, 16, 24, 32, 40, 48, 64, 96, 128), when=_is_by_hand),
+        Stops("kv_heads", (1, 2, 4, 8, 16, 32, 64, 128), when=_is_by_hand),
+        Stops("head_dim", (32, 64, 80, 96, 128, 192, 256), when=_is_by_hand),
+        Stops("latent", (64, 128, 256, 512, 1024, 1536, 2048), when=_is_by_hand),
+        Stops("rope_dim", (0, 16, 32, 64, 128), when=_is_by_hand),
+        Stops("parameters_billion", (0, 0.1, 0.5, 1, 4, 8, 14, 32, 70, 120, 235, 671), lambda v: f"{v:g}", when=_is_by_hand),
     ),
     run=run,
     draw=draw,

@@ -80,9 +80,9 @@ def test_weights_that_do_not_fit_are_refused_in_the_picture():
     for lang in LANGUAGES:
         shown = view(sizes, lang)
         plot = shown.picture.data["plot"]
-        assert plot["refused"] and "1.34 TB" in plot["refused"] and "80 GB" in plot["refused"] and "1.26 TB" in plot["refused"]
+        assert plot["refused"] and "1.37 TB" in plot["refused"] and "80 GB" in plot["refused"] and "1.29 TB" in plot["refused"]
         assert plot["ceiling"] is None and plot["weights"] is None and not any(c["cross"] for c in plot["curves"])
-        assert "1.26 TB" in shown.sentence and not any(r.label == WIDGET.words(lang)("readout.longest.one") for r in shown.readouts)
+        assert "1.29 TB" in shown.sentence and not any(r.label == WIDGET.words(lang)("readout.longest.one") for r in shown.readouts)
 
 
 def test_a_batch_that_does_not_fit_says_what_is_missing():
