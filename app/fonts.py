@@ -22,11 +22,13 @@ OUT = Path(__file__).parent / "static" / "fonts"
 DEBIAN = Path("/usr/share/fonts/opentype/noto")
 SHARED_MARKS = (0x00B7, 0x2014, 0x2018, 0x2019, 0x201C, 0x201D, 0x2026)
 LATIN = "U+0020-007E,U+00A0-00B6,U+00B8-00FF,U+0131,U+0152-0153,U+2013,U+2022,U+2032-2033,U+2070-209F,U+20AC,U+2190-2193,U+2212,U+2248,U+2260,U+2264-2265,U+221E"
+# Browsers join the faces of a family by unicode-range only where weight and style are written alike.
+SANS_WEIGHTS = "100 700"
 GREEK = "U+0391-03C9"
 FACE = re.compile(r"url\(\./files/(?P<file>[^)]+\.woff2)\).*?unicode-range:\s*(?P<range>[^;]+);", re.S)
 LATIN_FACES = (  # family, package, file stem with {subset}, weight, style, subsets
-    ("Lab Sans", "@fontsource-variable/ibm-plex-sans", "ibm-plex-sans-{}-wght-normal", "100 700", "normal"),
-    ("Lab Sans", "@fontsource-variable/ibm-plex-sans", "ibm-plex-sans-{}-wght-italic", "100 700", "italic"),
+    ("Lab Sans", "@fontsource-variable/ibm-plex-sans", "ibm-plex-sans-{}-wght-normal", SANS_WEIGHTS, "normal"),
+    ("Lab Sans", "@fontsource-variable/ibm-plex-sans", "ibm-plex-sans-{}-wght-italic", SANS_WEIGHTS, "italic"),
     ("Lab Serif", "@fontsource/ibm-plex-serif", "ibm-plex-serif-{}-600-normal", "600", "normal"),
     ("Lab Mono", "@fontsource/ibm-plex-mono", "ibm-plex-mono-{}-400-normal", "400", "normal"),
     ("Lab Mono", "@fontsource/ibm-plex-mono", "ibm-plex-mono-{}-600-normal", "600", "normal"),
@@ -131,7 +133,7 @@ def main(modules: Path) -> None:
         old.unlink()
     wanted = gb2312()
     rules = latin(modules)
-    rules += chinese(modules, "@fontsource-variable/noto-sans-sc", "index.css", "sans-sc", "Lab Sans", "100 900", "NotoSansCJK-Regular.ttc", wanted)
+    rules += chinese(modules, "@fontsource-variable/noto-sans-sc", "index.css", "sans-sc", "Lab Sans", SANS_WEIGHTS, "NotoSansCJK-Regular.ttc", wanted)
     rules += chinese(modules, "@fontsource/noto-serif-sc", "600.css", "serif-sc", "Lab Serif", "600", "NotoSerifCJK-Bold.ttc", wanted)
     (OUT / "fonts.css").write_text("\n".join(rules) + "\n")
     for package, name in (("@fontsource-variable/noto-sans-sc", "OFL-Noto-Sans-SC.txt"), ("@fontsource/noto-serif-sc", "OFL-Noto-Serif-SC.txt"),

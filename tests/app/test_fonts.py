@@ -27,6 +27,16 @@ def test_every_hanzi_of_gb2312_is_covered(family):
     assert set(map(ord, "，。、；：？！“”‘’（）《》—…")) <= covered
 
 
+def test_faces_of_a_family_are_written_with_the_same_weights():
+    """Latin at "100 700" and Chinese at "100 900" are two families to a browser: one of them is then never used."""
+    weights: dict[tuple[str, str], set[str]] = {}
+    for family, style, weight in re.findall(r'font-family:"([^"]+)";font-style:(\w+);font-weight:([^;]+);', (FONTS / "fonts.css").read_text()):
+        weights.setdefault((family, style), set()).add(weight)
+    for mono in ("Lab Mono", "Lab Mono Marks"):  # no Chinese to be joined with: two plain weights
+        assert weights.pop((mono, "normal")) == {"400", "600"}
+    assert weights and all(len(found) == 1 for found in weights.values()), weights
+
+
 def test_rules_and_files_agree():
     assert {rule["file"] for rule in rules()} == {path.name for path in FONTS.glob("*.woff2")}
 

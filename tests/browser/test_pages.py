@@ -138,7 +138,9 @@ def test_our_faces_are_loaded_and_only_the_slices_that_are_needed(open_page, sam
     files = {url.rsplit("/", 1)[1] for url in page.requests if url.endswith(".woff2")}
     slices = {name for name in files if name.startswith(("sans-sc", "serif-sc"))}
     assert any(name.startswith("ibm-plex-sans") for name in files)
-    assert 5 < len(slices) < 120, len(slices)
+    assert 10 < len(slices) < 120, len(slices)
+    for face in ("sans-sc", "serif-sc"):
+        assert sum(name.startswith(face) for name in slices) >= 5, f"Chinese is not set in {face}: {sorted(slices)}"
     assert not any("SourceSans" in url for url in page.requests), "the framework's own text face is not used"
 
 
