@@ -6,6 +6,7 @@ State of one instrument, by its key ("roofline-placer", or "roofline-placer.2" f
   written   what we last wrote into the URL; when the URL says otherwise the reader came by link, back or reload
   current, previous    Params shown now and before the last move (the ghost)
   guess     None until committed
+  t         the step that the player stands at; None while nobody touched it
   answer    (Params, what the service said) of the last live run
 """
 
@@ -73,7 +74,7 @@ def _key(id: str, instance: int) -> str:
 
 
 def _state(key: str) -> dict[str, Any]:
-    fresh = {"values": {}, "written": {}, "current": None, "previous": None, "guess": None, "answer": None, "complaints": []}
+    fresh = {"values": {}, "written": {}, "current": None, "previous": None, "guess": None, "t": None, "answer": None, "complaints": []}
     return st.session_state.setdefault("instruments", {}).setdefault(key, fresh)
 
 
@@ -87,6 +88,9 @@ def _follow_url(widget, key: str, base: dict[str, Any], state: dict[str, Any]) -
     if said != state["written"] and not came_back:
         state["values"], state["complaints"] = {}, []
         state["guess"] = said.pop("guess", None)
+        step = said.pop("t", "")
+        state["t"] = int(step) if step.isdecimal() else None
+        player.place(f"{key}/picture", state["t"])
         for field, text in said.items():
             try:
                 if field not in base:
@@ -115,8 +119,7 @@ def _belongs(name: str, key: str, base: dict[str, Any]) -> bool:
 
 def _write_url(key: str, base: dict[str, Any], state: dict[str, Any]) -> None:
     want = {field: _url_text(value) for field, value in state["values"].items() if value != base[field]}
-    if state["guess"] is not None:
-        want["guess"] = str(state["guess"])
+    want |= {name: str(state[name]) for name in ("guess", "t") if state[name] is not None}
     for field in [n.removeprefix(key + ".") for n in st.query_params if _belongs(n, key, base)]:
         if field not in want:
             del st.query_params[f"{key}.{field}"]
@@ -214,7 +217,8 @@ def _complain(state: dict[str, Any], lang: str) -> None:
 def _put_head(widget, key, words: Words, ours: Words, mark: str, rows, base) -> None:
     def reset():
         state = _state(key)
-        state.update(values={}, guess=None, page_too=True, previous=None, current=None, complaints=[])
+        state.update(values={}, guess=None, t=None, page_too=True, previous=None, current=None, complaints=[])
+        player.place(f"{key}/picture", None)
         _write_url(key, base, state)
 
     labels = {name: ours(f"head.{name}") for name in ("reset", "link", "copied", "csv", "json", "picture", "help", "data")}
@@ -236,9 +240,19 @@ def _put_pictures(widget, key: str, view, base, state, lang: str) -> None:
                 selecting = {"on_select": _picked(key, slot, clicks, base, state), "selection_mode": list(clicks)} if clicks else {}
                 st.vega_lite_chart(spec=spec, key=slot, theme=None, width="stretch", alt=view.sentence, **selecting)
             case components.Stage():
-                player.show(widget, slot, picture, view.sentence, lang)
+                player.show(widget, slot, picture, view.sentence, lang, t=state["t"], moved=_moved(key, base, state))
             case components.Html(body):
                 st.html(body)
+
+
+def _moved(key: str, base, state):
+    """The player came to rest at a step."""
+
+    def moved(t: int | None):
+        state["t"] = t
+        _write_url(key, base, state)
+
+    return moved
 
 
 def _picked(key: str, slot: str, clicks, base, state):
