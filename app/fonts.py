@@ -21,7 +21,7 @@ from pathlib import Path
 OUT = Path(__file__).parent / "static" / "fonts"
 DEBIAN = Path("/usr/share/fonts/opentype/noto")
 SHARED_MARKS = (0x00B7, 0x2014, 0x2018, 0x2019, 0x201C, 0x201D, 0x2026)
-LATIN = "U+0020-007E,U+00A0-00B6,U+00B8-00FF,U+0131,U+0152-0153,U+2013,U+2022,U+2032-2033,U+2070-209F,U+20AC,U+2190-2193,U+2212,U+2248,U+2260,U+2264-2265,U+221E"
+LATIN = "U+0020-007E,U+00A0-00B6,U+00B8-00FF,U+0131,U+0152-0153,U+2013,U+2020,U+2022,U+2030,U+2032-2033,U+2070-209F,U+20AC,U+2190-2193,U+2212,U+2248,U+2260,U+2264-2265,U+221E"
 # Browsers join the faces of a family by unicode-range only where weight and style are written alike.
 SANS_WEIGHTS = "100 700"
 GREEK = "U+0391-03C9"
@@ -33,10 +33,14 @@ LATIN_FACES = (  # family, package, file stem with {subset}, weight, style, subs
     ("Lab Mono", "@fontsource/ibm-plex-mono", "ibm-plex-mono-{}-400-normal", "400", "normal"),
     ("Lab Mono", "@fontsource/ibm-plex-mono", "ibm-plex-mono-{}-600-normal", "600", "normal"),
 )
+CHINESE_FACES = (  # package, its stylesheet, our prefix, family, weight, Debian's file for what the package lacks
+    ("@fontsource-variable/noto-sans-sc", "index.css", "sans-sc", "Lab Sans", SANS_WEIGHTS, "NotoSansCJK-Regular.ttc"),
+    ("@fontsource/noto-serif-sc", "600.css", "serif-sc", "Lab Serif", "600", "NotoSerifCJK-Bold.ttc"),
+)
 
 
 def gb2312() -> set[int]:
-    """Every character of GB 2312 (6,763 hanzi and its symbols), plus the full-width forms Chinese typesetting uses."""
+    """Every character of GB 2312 (6,763 hanzi and its symbols) beyond Latin and Greek, plus the full-width forms Chinese typesetting uses."""
     found = set()
     for high in range(0xA1, 0xF8):
         for low in range(0xA1, 0xFF):
@@ -44,7 +48,7 @@ def gb2312() -> set[int]:
                 found.add(ord(bytes((high, low)).decode("gb2312")))
             except UnicodeDecodeError:  # an unassigned cell of the 94 × 94 table
                 continue
-    return {c for c in found if c > 0x2FFF or 0x2460 <= c <= 0x249B} | set(range(0xFF01, 0xFF5F)) | set(SHARED_MARKS)
+    return {c for c in found if c > 0x2000} | set(range(0xFF01, 0xFF5F)) | set(SHARED_MARKS)
 
 
 def code_points(unicode_range: str) -> set[int]:
@@ -115,13 +119,16 @@ def latin(modules: Path) -> list[str]:
     rules = []
     wanted = code_points(LATIN) | set(SHARED_MARKS)
     for family, package, stem, weight, style in LATIN_FACES:
-        for subset_name, points in (("latin", wanted), ("greek", code_points(GREEK))):
+        left = code_points(LATIN) | code_points(GREEK) | set(SHARED_MARKS)
+        for subset_name in ("latin", "latin-ext", "greek"):  # Plex Serif has no Greek
             source = modules / package / "files" / f"{stem.format(subset_name)}.woff2"
-            if not source.exists():  # Plex Serif has no Greek
+            if not source.exists():
                 continue
             target = OUT / source.name
-            present = cut(source, target, points)
-            rules.append(face(family, target.name, weight, style, css_range(present - set(SHARED_MARKS))))
+            present = cut(source, target, left)
+            left -= present
+            if own := present - set(SHARED_MARKS):
+                rules.append(face(family, target.name, weight, style, css_range(own)))
             if marks := present & set(SHARED_MARKS):
                 rules.append(face(f"{family} Marks", target.name, weight, style, css_range(marks)))
     return rules
@@ -131,10 +138,10 @@ def main(modules: Path) -> None:
     OUT.mkdir(parents=True, exist_ok=True)
     for old in OUT.glob("*.woff2"):
         old.unlink()
-    wanted = gb2312()
     rules = latin(modules)
-    rules += chinese(modules, "@fontsource-variable/noto-sans-sc", "index.css", "sans-sc", "Lab Sans", SANS_WEIGHTS, "NotoSansCJK-Regular.ttc", wanted)
-    rules += chinese(modules, "@fontsource/noto-serif-sc", "600.css", "serif-sc", "Lab Serif", "600", "NotoSerifCJK-Bold.ttc", wanted)
+    for package, css, prefix, family, weight, rare in CHINESE_FACES:
+        plex = set().union(*(code_points(rule.split("unicode-range:")[1].rstrip("}")) for rule in rules if f'"{family}";font-style:normal' in rule))
+        rules += chinese(modules, package, css, prefix, family, weight, rare, gb2312() - plex)
     (OUT / "fonts.css").write_text("\n".join(rules) + "\n")
     for package, name in (("@fontsource-variable/noto-sans-sc", "OFL-Noto-Sans-SC.txt"), ("@fontsource/noto-serif-sc", "OFL-Noto-Serif-SC.txt"),
                           ("@fontsource-variable/ibm-plex-sans", "OFL-IBM-Plex-Sans.txt"), ("@fontsource/ibm-plex-serif", "OFL-IBM-Plex-Serif.txt"),

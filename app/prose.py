@@ -12,6 +12,7 @@ written as character references, which neither Markdown nor HTML can take for ma
 from __future__ import annotations
 
 import html
+import math
 import re
 from typing import Any, Iterator, Mapping
 
@@ -28,7 +29,6 @@ PIECE = re.compile(
     r"|(?P<dollar>(?<!\\)\$)",
     re.S | re.M,
 )
-SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 WEB = re.compile(r"https?://", re.I)
 
 
@@ -116,21 +116,21 @@ def _row(label: str, content: str) -> str:
 
 
 def _pairs(pairs: Mapping[str, Any], lang: str) -> str:
-    return "".join(f'<span class="lab-card-pair">{literal(_value(value, lang) if key == "note" else f"{key} = {_value(value, lang)}")}</span>' for key, value in pairs.items())
+    return "".join('<span class="lab-card-pair">' + ("" if key == "note" else literal(f"{key} = ")) + _value(value, lang) + "</span>"
+                   for key, value in pairs.items())
 
 
 def _value(value: Any, lang: str) -> str:
     if isinstance(value, Quantity):
-        return quantity(value, "", lang)
+        return literal(quantity(value, "", lang))
     if isinstance(value, Mapping) and set(value) == {"zh", "en"}:
-        return value[lang]
+        return literal(value[lang])
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return str(value)
-    if value and not 1e-3 <= abs(value) < 1e7:
-        mantissa, exponent = f"{value:.4g}".split("e") if "e" in f"{value:.4g}" else f"{value:.3e}".split("e")
-        mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
-        return f"{mantissa}×10{str(int(exponent)).translate(SUPERSCRIPT)}"
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
+        return literal(str(value))
+    if value and math.isfinite(value) and not 1e-3 <= abs(value) < 1e7:
+        mantissa, exponent = f"{value:.3e}".split("e")
+        return literal(mantissa.rstrip("0").rstrip(".")) + f"×10<sup>{int(exponent)}</sup>".replace("-", "−")
+    return literal(f"{value:,}" if isinstance(value, int) else f"{value:,.6g}")
 
 
 def _source(source: Source, words: Words) -> str:

@@ -51,16 +51,21 @@ def chapter_link(entry: Entry, lang: str, page) -> None:
 def lesson_page(entry: Entry, lang: str, entries: list[Entry], pages: dict) -> None:
     text = load(entry.slug, lang)
     opening(entry, text, entries, pages)
-    takeaway_shown, seen = False, Counter()
+    takeaway_shown, seen, awaited = False, Counter(), False
     for position, part in enumerate(text.parts):
         try:
             if isinstance(part, Prose):
                 with st.container(key=f"lab-prose-{position}"):
-                    st.markdown(prose.markdown(part.text, lang, words(lang)), unsafe_allow_html=True)
+                    if awaited:
+                        st.html(f'<p class="lab-quiet" role="status">{_text(words(lang)("after_guess"))}</p>')
+                    if told := from_heading(part.text) if awaited else part.text:
+                        st.markdown(prose.markdown(told, lang, words(lang)), unsafe_allow_html=True)
+                awaited = False
             elif isinstance(part, Instrument):
                 seen[part.widget] += 1
                 with st.container(key=f"lab-instrument-{position}"):
                     frame.show(part.widget, lang=lang, **{"instance": seen[part.widget]} | part.preset)
+                awaited = "guess" in part.preset and frame.awaits_guess(part.widget, part.preset.get("instance", seen[part.widget]))
             else:
                 takeaway(text)
                 takeaway_shown = True
