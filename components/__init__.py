@@ -14,7 +14,7 @@ from typing import Any, Callable, Mapping
 
 import pydantic.dataclasses
 
-from components.controls import Control
+from components.controls import Control, always
 from components.text import Words, load_words
 from compute.errors import UnknownName
 from compute.quantity import Quantity
@@ -100,10 +100,12 @@ class Guess:
 
 @dataclass(frozen=True)
 class Live:
-    """A run of the real model. arguments(params) feed the service's function; run(params, answer) makes the result."""
+    """A run on the compute service. arguments(params) feed its function; run(params, answer) makes the result.
+    when: at which Params the button is there."""
 
     function: str
     arguments: Callable[[Any], dict[str, Any]]
+    when: Callable[[Any], bool] = always
 
 
 @dataclass(frozen=True)

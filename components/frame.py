@@ -27,6 +27,7 @@ import streamlit as st
 import components
 from components import controls, player
 from components.text import Words, amount, load_words
+from compute import facts
 from compute.errors import LabError, UnknownName
 from compute.functions import complaint, plain
 from compute.quantity import Quantity
@@ -141,7 +142,8 @@ def _url_text(value: Any) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _result(id: str, params: Any) -> Any:
+def _result(id: str, params: Any, measured_at: int) -> Any:
+    """measured_at: results on this machine's own figures are new after each measurement."""
     return components.widget(id).run(params)
 
 
@@ -149,7 +151,7 @@ def _outcome(widget, params: Any, state: dict[str, Any]) -> Any:
     """The result, from the live answer when it belongs to these parameters."""
     if state["answer"] and state["answer"][0] == params:
         return widget.run(params, state["answer"][1])
-    return _result(widget.id, params)
+    return _result(widget.id, params, facts.measured_at())
 
 
 @st.fragment
@@ -166,6 +168,8 @@ def _instrument(id: str, key: str, lang: str, base: dict[str, Any], guess: str) 
             _put_head(widget, key, words, ours, "refused", (), base)
             _complain(state, lang)
             st.html(f'<div class="lab-refused" role="alert"><b>{_e(ours("mark.refused"))}</b> {_e(refusal.message(lang))}</div>')
+            if widget.live and widget.live.when(params):
+                _put_live(widget, key, params, words, ours, lang, state)
             _put_controls(widget, key, words, ours, base, state)
             return
         theme = getattr(st.context.theme, "type", None) or "light"
@@ -180,7 +184,7 @@ def _instrument(id: str, key: str, lang: str, base: dict[str, Any], guess: str) 
             _tell(widget, guess, result, words, ours, lang, state)
         _put_pictures(widget, key, view, base, state, lang)
         _put_controls(widget, key, words, ours, base, state)
-        if widget.live:
+        if widget.live and widget.live.when(params):
             _put_live(widget, key, params, words, ours, lang, state)
         st.html(_under(view, ours, lang))
         if view.derivation:
@@ -204,7 +208,7 @@ def _before(widget, params: Any, state: dict[str, Any]) -> Any:
     if state["previous"] is None or state["previous"] == params:
         return None
     try:
-        return _result(widget.id, state["previous"])
+        return _result(widget.id, state["previous"], facts.measured_at())
     except LabError:
         return None
 

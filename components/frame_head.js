@@ -64,7 +64,7 @@ function save(name, type, content) {
   setTimeout(() => URL.revokeObjectURL(a.href), 1000);
 }
 
-// The picture stands beside the header, in the page or in a shadow root of its own.
+// The picture stands beside the header, in the page (Vega's svg.marks) or in a shadow root of its own.
 function* inside(node) {
   yield node;
   for (const child of node.children || []) yield* inside(child);
@@ -74,7 +74,7 @@ function picture(root, name) {
   const host = root.getRootNode().host || root;
   const frame = host.closest('[class*="st-key-instrument-"]');
   for (const node of inside(frame)) {
-    if (node === host || !node.matches?.('canvas, svg[data-picture]')) continue;
+    if (node === host || !node.matches?.('canvas, svg[data-picture], svg.marks')) continue;
     return node.tagName === 'CANVAS' ? canvasPng(node, name) : svgFile(node, name);
   }
 }

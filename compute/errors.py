@@ -24,6 +24,10 @@ MESSAGES: dict[str, dict[str, str]] = {
         "{cache_gb:.4g}), the card has {memory_gb:.4g} GB, {missing_gb:.4g} GB are missing; take a smaller batch or "
         "context, fewer bits, or a larger card.",
     },
+    "not_measured": {
+        "zh": "这台机器还没有测过；点“测一测这台机器”，或运行 python -m compute call machine.measure（约 {seconds} 秒）。",
+        "en": "this machine has not been measured yet; press “Measure this machine”, or run python -m compute call machine.measure (about {seconds} s).",
+    },
     "broken_data": {
         "zh": "数据文件 {path} 有问题：{reason}；请从仓库恢复该文件。",
         "en": "the data file {path} is broken: {reason}; restore it from the repository.",
@@ -97,7 +101,7 @@ class UnknownName(LabError):
 class Refused(LabError):
     """The setting is understood and impossible: shown as such, with the numbers, never as a figure."""
 
-    codes = ("does_not_fit",)
+    codes = ("does_not_fit", "not_measured")
 
 
 class BrokenData(LabError):

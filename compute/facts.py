@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Mapping
 
 from compute import shapes
-from compute.errors import BadInput, BrokenData, UnknownName
+from compute.errors import BadInput, BrokenData, Refused, UnknownName
 from compute.quantity import Fact, Source
 from compute.shapes import ModelShape
 
@@ -114,18 +114,23 @@ def chips() -> dict[str, Chip]:
     return published_chips() | ({mine.id: mine} if mine else {})
 
 
+MEASURING_SECONDS = 6  # about, on two cores
 THIS_MACHINE = DATA.parent / "build" / "this-machine.json"
 
 
-def _this_machine_file() -> Path | None:
-    return next((path for path in (THIS_MACHINE, DATA / "measured" / "this-machine.json") if path.exists()), None)
+def measured_at() -> int:
+    """When this machine was last measured, as a number that changes with it; 0: never."""
+    try:
+        return THIS_MACHINE.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
 
 
 def this_machine() -> Chip | None:
-    """The last measurement of this machine (`python -m compute call machine.measure`), else the one kept in data/measured."""
-    path = _this_machine_file()
-    if path is None:
+    """The last measurement of this machine (`python -m compute call machine.measure`), None before the first."""
+    if not measured_at():
         return None
+    path = THIS_MACHINE
     data = read_json(path)
     try:
         when = data["conditions"]["date"]
@@ -175,10 +180,9 @@ def public_runs() -> tuple[MeasuredRun, ...]:
 
 def own_runs() -> tuple[MeasuredRun, ...]:
     """Our models decoding on this machine, from its last measurement."""
-    path = _this_machine_file()
-    if path is None:
+    if not measured_at():
         return ()
-    data = read_json(path)
+    data = read_json(THIS_MACHINE)
     source = Source(data["conditions"]["command"], read_on=data["conditions"]["date"])
     return tuple(
         MeasuredRun(d["model"], "this-machine", d["bits"], 1, d["context"], d["tokens_per_second"], f"torch {d['dtype']}", source, d["low"], d["high"])
@@ -214,6 +218,8 @@ def model(ref: ModelRef) -> ModelShape:
 def chip(ref: ChipRef) -> Chip:
     """A chip by name, or {"memory_bytes": …, "bandwidth_bytes_per_s": …, "flops_bf16": …}."""
     if isinstance(ref, str):
+        if ref == "this-machine" and not measured_at():
+            raise Refused("not_measured", seconds=MEASURING_SECONDS)
         if ref not in chips():
             raise UnknownName("chip", "芯片", ref, list(chips()))
         return chips()[ref]

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from math import log10
 
-from components import Guess, Html, Readout, Scene, Vega, View, Widget, parameters, theme
+from components import Guess, Html, Live, Readout, Scene, Vega, View, Widget, parameters, theme
 from components.controls import Choice, Stops
 from components.text import amount, digits, short
 from compute import facts, kv, roofline
@@ -398,6 +398,10 @@ def _model_name(id: str) -> str:
     return facts.model(id).name
 
 
+def _chips() -> tuple[str, ...]:
+    return (*facts.published_chips(), "this-machine")
+
+
 def _chip_name(id: str) -> str:
     return facts.chip(id).name
 
@@ -407,7 +411,7 @@ WIDGET = Widget(
     Params=Params,
     controls=(
         Choice("model", lambda: tuple(facts.models()), _model_name),
-        Choice("chip", lambda: tuple(facts.chips()), _chip_name),
+        Choice("chip", _chips, _chip_name),
         Stops("batch", BATCHES),
         Stops("context", LENGTHS),
         Stops("prompt", (16, 64, *LENGTHS)),
@@ -417,6 +421,7 @@ WIDGET = Widget(
     ),
     run=run,
     draw=draw,
+    live=Live("machine.measure", lambda params: {}, when=lambda params: params.chip == "this-machine"),
     guesses={
         "upgrade": Guess(
             choices=("same", "decode", "compute", "ten"),
