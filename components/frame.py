@@ -345,7 +345,7 @@ def _tell(widget, name, result, words: Words, ours: Words, lang: str, state) -> 
 
 def _put_live(widget, key, params, words: Words, ours: Words, lang: str, state) -> None:
     if not client.status().up:
-        _await_service(ours("live.away"))
+        _await_service(words.get("live.away", ours("live.away")))
         return
     with st.container(key=f"live-{key}", horizontal=True, vertical_alignment="center"):
         asked = st.button(words.get("live.button", ours("live.button")), key=f"{key}/run", type="primary")
