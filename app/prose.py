@@ -21,7 +21,7 @@ from compute import numbers
 from compute.quantity import Quantity, Source
 
 PIECE = re.compile(
-    r"(?P<fence>^(?P<ticks>```+|~~~+).*?^(?P=ticks)\s*$)"
+    r"(?P<fence>^(?P<ticks>```+|~~~+).*?^(?P=ticks)[ \t]*$)"
     r"|(?P<code>(?P<tick>`+)(?!`).+?(?<!`)(?P=tick)(?!`))"
     r"|(?P<display>\$\$.+?\$\$)"
     r"|\\\((?P<inline>.+?)\\\)"
@@ -64,7 +64,7 @@ def display(formula: str) -> str:
 def code_block(fence: str) -> str:
     """A fenced block as plain figures: the framework's own highlighter costs a browser more than the rest of the page."""
     lines = fence.split("\n")[1:-1]
-    return '<div class="lab-code-block" tabindex="0">' + "&#10;".join(literal(line) for line in lines) + "</div>"
+    return '<div class="lab-code-block" tabindex="0">' + "&#10;".join(literal(line) for line in lines) + "</div>\n\n"
 
 
 def clauses(text: str) -> str:

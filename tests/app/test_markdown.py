@@ -59,7 +59,7 @@ def test_an_unknown_name_raises_with_the_name():
     ("``a ` $b``", "``a ` $b``"),
     ("$$a+b$$", "\n\n$$\na+b\n$$\n\n"),
     ("$$\na\n$$", "$$\na\n$$"),
-    ("```py\n$5 <b>\n\n```", '<div class="lab-code-block" tabindex="0">&#36;5 &#60;b&#62;&#10;</div>'),
+    ("```py\n$5 <b>\n\nx\n```\n\nThen `$5`.", '<div class="lab-code-block" tabindex="0">&#36;5 &#60;b&#62;&#10;&#10;x</div>\n\n\n\nThen `$5`.'),
 ])
 def test_money_mathematics_and_code(text, out):
     assert md(text) == out

@@ -95,6 +95,12 @@ def test_mathematics_is_set_and_money_is_not(open_page, sample_server):
     assert "$30,000 or $25,000" in page.locator("[class*=st-key-lab-prose-]").all_inner_texts()[1]
 
 
+def test_code_is_shown_as_written_and_prose_goes_on_after_it(open_page, sample_server):
+    page = open_page("/roofline", at=sample_server, lang="en")
+    assert page.locator(".lab-code-block").inner_text() == 'price = "$30,000"  # [[not a number]]'
+    assert page.locator("code").all_inner_texts() == ["$x", "[[y]]"]
+
+
 def test_progress_is_kept_in_this_browser(open_page, sample_server):
     page = open_page("/roofline", at=sample_server, lang="zh")
     kept = page.evaluate("JSON.parse(localStorage.getItem('inference-lab-progress'))")
