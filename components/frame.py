@@ -160,7 +160,7 @@ def _instrument(id: str, key: str, lang: str, base: dict[str, Any], guess: str) 
     if guess and state.pop("page_too", False):
         st.rerun()  # what stands around the instrument depends on the guess
     words, ours = widget.words(lang), load_words(HERE / "text.toml", lang)
-    params = _params(widget, base, state)
+    params = _params(widget, key, base, state)
     with st.container(key=f"instrument-{key}"):
         try:
             result = _outcome(widget, params, state)
@@ -192,13 +192,16 @@ def _instrument(id: str, key: str, lang: str, base: dict[str, Any], guess: str) 
                 st.markdown(view.derivation)
 
 
-def _params(widget, base: dict[str, Any], state: dict[str, Any]) -> Any:
+def _params(widget, key: str, base: dict[str, Any], state: dict[str, Any]) -> Any:
     try:
         params = widget.Params(**{**base, **state["values"]})
-    except pydantic.ValidationError as e:  # each value was possible, together they are not
+    except pydantic.ValidationError as e:
         state["complaints"].append(complaint(e, list(base)))
-        state["values"] = {}
-        params = widget.Params(**base)
+        wrong = {field for error in e.errors() for field in error["loc"][:1] if field in state["values"]}
+        # Only what is wrong goes; all of it when each value is possible and together they are not.
+        state["values"] = {field: value for field, value in state["values"].items() if wrong and field not in wrong}
+        _write_url(key, base, state)
+        return _params(widget, key, base, state)
     if params != state["current"]:
         state["previous"], state["current"] = state["current"], params
     return params
