@@ -21,7 +21,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Mapping
 
-from components.text import LANGUAGES, _display_factor as display_factor, quantity
+from components.text import LANGUAGES, display_factor as display_factor, quantity
 from compute import numbers
 from compute.errors import BrokenData
 

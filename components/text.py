@@ -144,7 +144,7 @@ def quantity(q: Quantity, unit: str = "", lang: str = "zh") -> str:
         return f"{first}–{last}"
     if not wanted:
         return amount(q.value, q.unit, lang, significant)
-    factor = _display_factor(wanted, q.unit)
+    factor = display_factor(wanted, q.unit)
     if wanted == "×":
         return "×" + digits(q.value, significant)
     value = q.value / factor
@@ -155,7 +155,7 @@ def quantity(q: Quantity, unit: str = "", lang: str = "zh") -> str:
 _NOWHERE = Source("")
 
 
-def _display_factor(wanted: str, unit: str) -> float:
+def display_factor(wanted: str, unit: str) -> float:
     if wanted == "%" and unit == "ratio":
         return 0.01
     for prefixes in (DECIMAL, BINARY, SMALL):
