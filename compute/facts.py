@@ -7,7 +7,9 @@ import tomllib
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Mapping
+from typing import Annotated, Any, Mapping
+
+from pydantic import AfterValidator
 
 from compute import shapes
 from compute.errors import BadInput, BrokenData, Refused, UnknownName
@@ -228,6 +230,11 @@ def chip(ref: ChipRef) -> Chip:
         raise BadInput("chip", sorted(ref), f"an object needs {', '.join(missing)}", f"对象里还缺 {', '.join(missing)}")
     memory, bandwidth, flops = (_positive(f"chip.{k}", ref[k]) for k in needed)
     return Chip("inline", str(ref.get("name", "inline")), memory, bandwidth, {"bf16": flops})
+
+
+ModelName = Annotated[str, AfterValidator(lambda id: model(id).id)]
+"""A model of data/models by name, for parameters; any other name raises UnknownName."""
+ChipName = Annotated[str, AfterValidator(lambda id: chip(id).id)]
 
 
 def _positive(field: str, value: Any) -> float:

@@ -14,7 +14,7 @@ from components.controls import Choice, Range, Stops
 from components.text import BINARY, Words, amount, digits, short
 from compute import facts, kv, roofline
 from compute.errors import BadInput
-from compute.facts import Chip
+from compute.facts import Chip, ChipName
 from compute.kv import Heads, Kind
 from compute.quantity import Quantity, Source
 from compute.roofline import Batch, Bits, Context, Group, KvBits
@@ -31,16 +31,12 @@ def known_model(id: str) -> str:
     return id if id == BY_HAND else facts.model(id).id
 
 
-def known_chip(id: str) -> str:
-    return facts.chip(id).id
-
-
 @parameters
 class Params:
     """kind … parameters_billion describe a model by hand and count only where model is "by-hand"."""
 
     model: Annotated[str, AfterValidator(known_model)] = "qwen3.8-27b"
-    chip: Annotated[str, AfterValidator(known_chip)] = "h100-sxm"
+    chip: ChipName = "h100-sxm"
     context: Context = 4096
     batch: Batch = 1
     kv_bits: KvBits = 16

@@ -8,16 +8,9 @@ export function draw(picture, data, t, tools) {
   paint(picture, data, tools);
 }
 
-function el(parent, name, attributes = {}, text) {
-  const node = document.createElementNS('http://www.w3.org/2000/svg', name);
-  for (const [key, value] of Object.entries(attributes)) if (value != null) node.setAttribute(key, value);
-  if (text != null) node.textContent = text;
-  parent.append(node);
-  return node;
-}
-
 // Draws everything and returns the height it took.
 function paint(svg, data, tools) {
+  const { el } = tools;
   const W = tools.width, stacked = W < 760;
   const colour = tools.colour, fill = (tone, more = '') => `fill:${colour(tone)};${more}`;
   const stroke = (tone, width = 1, more = '') => `fill:none;stroke:${colour(tone)};stroke-width:${width};${more}`;

@@ -82,8 +82,9 @@ def step(key: str) -> int | None:
 
 
 def place(key: str, t: int | None) -> None:
-    """Move it from Python, in a callback: to a step, or back to where the stage opens."""
-    if st.session_state.get(key):
+    """Move it from Python: to a step, or back to where the stage opens. Nothing happens where no step was ever reached,
+    as under a chart, whose selection is kept by the same key and may not be written to."""
+    if "t" in (st.session_state.get(key) or ()):
         st.session_state[key]["t"] = t
 
 

@@ -180,7 +180,7 @@ class Player {
       font: (name) => this.style(`--lab-${name}`) || this.style('--st-font') || 'sans-serif',   // 'sans', 'figures'
       measure: (text, px, name = 'sans') => this.measure(text, px, name),
       words: (key, values) => fill(this.data.words[`view.${key}`] ?? `⟨${key}⟩`, values),
-      number, esc,
+      el, number, esc,
     };
   }
 
@@ -208,4 +208,13 @@ class Player {
 
 const fill = (text, values = {}) => text.replace(/\{(\w+)\}/g, (whole, name) => values[name] ?? whole);
 const number = (value) => value.toLocaleString('en-US');   // 503,500 in both languages
+// A new SVG element at the end of `parent`; attributes without a value are left out.
+function el(parent, name, attributes = {}, text) {
+  const node = document.createElementNS('http://www.w3.org/2000/svg', name);
+  for (const [key, value] of Object.entries(attributes)) if (value != null) node.setAttribute(key, value);
+  if (text != null) node.textContent = text;
+  parent.append(node);
+  return node;
+}
+
 const esc = (text) => String(text).replace(/[&<>"]/g, (c) => ({ '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' })[c]);

@@ -12,11 +12,10 @@ from components.controls import Choice, Stops
 from components.text import amount, digits, short
 from compute import facts, kv, roofline
 from compute.errors import Refused
-from compute.facts import Chip, MeasuredRun
+from compute.facts import Chip, MeasuredRun, ModelName
 from compute.quantity import Quantity
 from compute.roofline import Batch, Bits, Context, Decode, Group, KvBits, Op, Prefill, Prompt
 
-MODELS = ("qwen3.8-27b", "qwen3-8b", "qwen3-0.6b", "llama-3-8b", "llama-3-70b", "mixtral-8x7b", "deepseek-v3", "mini-256")
 BATCHES = (1, 2, 4, 8, 16, 32, 58, 64, 128, 256, 512, 1024)
 LENGTHS = (128, 512, 1000, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 INTENSITIES = (0.3, 10_000.0)  # the chart's range, FLOP/byte
@@ -25,7 +24,7 @@ NARROW = 480  # plot width in px below which the lesser labels are left out
 
 @parameters
 class Params:
-    model: str = "qwen3.8-27b"
+    model: ModelName = "qwen3.8-27b"
     chip: str = "h100-sxm"
     batch: Batch = 1
     context: Context = 4096

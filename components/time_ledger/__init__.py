@@ -6,15 +6,13 @@ import html
 from dataclasses import asdict, dataclass
 from functools import partial
 from math import floor, log10
-from typing import Annotated, Literal
-
-from pydantic import AfterValidator
+from typing import Literal
 
 from components import Guess, Html, Readout, Scene, Stage, View, Widget, parameters
 from components.controls import Choice, Stops
 from components.text import Words, amount, digits, short
 from compute import facts, roofline
-from compute.facts import Chip
+from compute.facts import Chip, ChipName, ModelName
 from compute.quantity import Quantity
 from compute.roofline import Batch, Bits, Context, Group, KvBits, Op, Prompt
 
@@ -25,18 +23,10 @@ HAIR = 0.012  # a bar shorter than this part of the axis gets a magnifier
 LENS_FILL = 0.55  # the most of the magnifier's width that the bar in it may take
 
 
-def known_model(id: str) -> str:
-    return facts.model(id).id
-
-
-def known_chip(id: str) -> str:
-    return facts.chip(id).id
-
-
 @parameters
 class Params:
-    model: Annotated[str, AfterValidator(known_model)] = "qwen3.8-27b"
-    chip: Annotated[str, AfterValidator(known_chip)] = "h100-sxm"
+    model: ModelName = "qwen3.8-27b"
+    chip: ChipName = "h100-sxm"
     batch: Batch = 1
     context: Context = 4096
     prompt: Prompt = 1000

@@ -8,16 +8,9 @@ export function draw(picture, data, t, tools) {
   paint(picture, data, tools);
 }
 
-function el(parent, name, attributes = {}, text) {
-  const node = document.createElementNS('http://www.w3.org/2000/svg', name);
-  for (const [key, value] of Object.entries(attributes)) if (value != null) node.setAttribute(key, value);
-  if (text != null) node.textContent = text;
-  parent.append(node);
-  return node;
-}
-
 // Draws everything and returns the height it took.
 function paint(svg, data, tools) {
+  const { el } = tools;
   const W = tools.width, narrow = W < 560, size = narrow ? 14 : 15;
   const left = narrow ? 1 : 84, full = W - left - 12;
   const bar = narrow ? 32 : 40, between = narrow ? 12 : 6;
@@ -154,6 +147,7 @@ function paint(svg, data, tools) {
 }
 
 function patterns(svg, tools) {
+  const { el } = tools;
   const defs = el(svg, 'defs'), paper = tools.colour('paper');
   const tile = (id) => el(defs, 'pattern', { id, width: 6, height: 6, patternUnits: 'userSpaceOnUse' });
   el(tile('time-ledger-kv'), 'path', { d: 'M6 0V6M0 6H6', style: `fill:none;stroke:${paper};stroke-width:1;opacity:.55` });
