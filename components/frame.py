@@ -23,6 +23,8 @@ from uuid import uuid4
 
 import pydantic
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequestType
 
 import components
 from components import controls, player
@@ -356,11 +358,15 @@ def _put_live(widget, key, params, words: Words, ours: Words, lang: str, state) 
         stop = st.empty()
     if not asked:
         return
-    stop.button(ours("live.cancel"), key=f"{key}/stop", type="tertiary")  # a press reruns the fragment, which ends this run
+    stop.button(ours("live.cancel"), key=f"{key}/stop", type="tertiary")  # a press is all it takes, see _pressed_meanwhile
     try:
         with closing(client.run(widget.live.function, widget.live.arguments(params), learner=_learner())) as events:
             for event in events:
                 if isinstance(event, client.Progress):
+                    if _pressed_meanwhile():
+                        place.empty()
+                        stop.empty()
+                        return
                     place.progress(min(1.0, event.fraction), text=ours("live.running", percent=f"{event.fraction:.0%}"))
                 else:
                     state["answer"] = (params, event.value)
@@ -369,6 +375,14 @@ def _put_live(widget, key, params, words: Words, ours: Words, lang: str, state) 
         place.html(f'<span class="lab-complaint" role="alert">{_e(error.message(lang))}</span>')
         return
     st.rerun(scope="fragment")
+
+
+def _pressed_meanwhile() -> bool:
+    """Whether a press or move waits for this run to end, as every one inside a fragment does: Streamlit finishes the running
+    script first. A learner shall not wait for a long run, so it looks itself; there is no public call for that."""
+    context = get_script_run_ctx()
+    requests = context.script_requests if context else None
+    return requests is not None and requests._state is ScriptRequestType.RERUN
 
 
 @st.fragment(run_every=LOOK_AGAIN_SECONDS)
