@@ -44,7 +44,7 @@ def train_step(options: argparse.Namespace) -> None:
 
     for name in options.models or [train.MINI_256.name]:
         if name == train.MINI_256.name:
-            train.train_target(options.steps or train.MINI_256.steps, options.compile)
+            train.train_target(options.compile)
         else:
             distil.distil(name, options.compile)
 
@@ -88,11 +88,9 @@ def main() -> None:
         ("noise", noise_step), ("card", card_step), ("all", all_step),
     ):  # fmt: skip
         sub = steps.add_parser(name, help=step.__doc__)
-        sub.set_defaults(step=step, steps=None, models=None)
+        sub.set_defaults(step=step, models=None)
         if name in ("train", "distil", "noise", "all"):
             sub.add_argument("--compile", action="store_true", help="use torch.compile")
-        if name in ("train", "all"):
-            sub.add_argument("--steps", type=int, help="another budget for mini-256")
         if name == "train":
             sub.add_argument("models", nargs="*", metavar="model", help="mini-256 (the default), mini-128 or mini-64")
         if name == "distil":

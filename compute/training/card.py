@@ -8,11 +8,11 @@ from pathlib import Path
 
 import torch
 
-from compute.training import evaluate, mixture, texts
+from compute.training import evaluate, mixture, reader, texts
 from compute.training import model as mini
 from compute.training.distil import TEACHER
 from compute.training.tokenizer import load as load_tokenizer
-from compute.training.train import CHECKPOINTS, Recipe, conditions
+from compute.training.train import CHECKPOINTS, MINI_256_MORE, Recipe, conditions
 
 LOG = "training-log.json"
 PROMPTS = (
@@ -53,6 +53,19 @@ def most_likely(model: mini.Llama, tokenizer, prompt: str, count: int = 5) -> li
     return [(tokenizer.decode([int(i)]), float(v)) for i, v in zip(ids, values, strict=True)]
 
 
+def contradictions(model: mini.Llama, tokenizer, count: int = 60, tokens: int = 80) -> dict:
+    """How many of `count` stories contradict themselves: each goes on, at temperature 0.8, from the first sentence of a
+    held-out story in which something is given."""
+    stories = [d for d in mixture.read_text("stories-zh") if "给了" in d][:count]
+    openings = [d[: d.index("。") + 1] for d in stories]
+    readings = [reader.read(o + continue_text(model, tokenizer, o, tokens, 0.8, i)) for i, o in enumerate(openings)]
+    return {
+        "stories": len(readings),
+        "handings": sum(len(r.handings) for r in readings),
+        "contradictory": sum(bool(r.contradictions) for r in readings),
+    }
+
+
 def measure(name: str, target: mini.Llama | None) -> dict:
     """Final figures of one checkpoint, added to its log under `final`."""
     path = CHECKPOINTS / name / LOG
@@ -61,6 +74,7 @@ def measure(name: str, target: mini.Llama | None) -> dict:
     log["final"] = {
         "measured": {"text": "data/texts, whole files", "precision": "float32", **conditions()},
         **evaluate.report(model, tokenizer, target),
+        "own_stories": contradictions(model, tokenizer),
         "example": {"prompt": EXAMPLE, "next": most_likely(model, tokenizer, EXAMPLE)},
         "samples": [
             {
@@ -103,19 +117,51 @@ def _curve(log: dict, most: int = 16) -> str:
     return _table(["step", "tokens", *keys], cells)
 
 
-def _data(recipe: Recipe) -> str:
+def _parts(log: dict) -> list[dict]:
+    """Logs of the parts of a run, in order."""
+    return [*_parts(log["before"]), log] if "before" in log else [log]
+
+
+def _shares(recipe: Recipe) -> dict[str, float]:
+    return mixture.MORE_STORIES if recipe == MINI_256_MORE else mixture.SHARES
+
+
+def _data(recipes: list[Recipe]) -> str:
     sources = json.loads((mixture.TEXTS / texts.INDEX).read_text(encoding="utf-8"))["sources"]
-    whole = sum(mixture.SHARES.values())
     rows = []
     for s in sources:
-        drawn = recipe.tokens * s["training"]["share_percent"] / whole
+        drawn = sum(r.tokens * _shares(r)[s["name"]] / sum(_shares(r).values()) for r in recipes)
         held = s["training"]["tokens"]
         rows.append(
-            [s["name"], s["domain"], s["licence"], s.get("archive", s["package"]), f"{s['training']['characters']:,}",
-             f"{held:,}", f"{s['training']['share_percent'] / whole:.1%}", f"{drawn / held:.1f}"]
-        )  # fmt: skip
+            [
+                s["name"],
+                s["domain"],
+                s["licence"],
+                s.get("archive", s["package"]),
+                f"{s['training']['characters']:,}",
+                f"{held:,}",
+                f"{drawn / sum(r.tokens for r in recipes):.1%}",
+                f"{drawn / held:.1f}",
+            ]
+        )
     header = ["source", "domain", "licence", "archive", "characters", "tokens", "share of windows", "times read"]
     return _table(header, rows)
+
+
+def _part(log: dict) -> str:
+    """One part of a run as a list: recipe, time, machine."""
+    recipe, last = Recipe(**log["recipe"]), log["starts"][-1]
+    threads = " then ".join(dict.fromkeys(str(s["threads"]) for s in log["starts"]))
+    return f"""- {recipe.steps:,} steps of {recipe.rows} windows × {mixture.CONTEXT} tokens = {recipe.tokens:,} tokens; seed {recipe.seed}
+- Muon (rate {recipe.muon_rate}) for matrices, AdamW (rate {recipe.adam_rate}, β 0.9, 0.95) for embedding and norms;
+  warm-up {recipe.warmup} steps, linear decay over the last {recipe.decay:.0%} to {recipe.last_rate:.0%} of the rate, flat
+  between; gradient norm clipped at {recipe.clip}
+- {log["seconds"] / 60:.0f} minutes, {recipe.tokens / log["seconds"]:.0f} tokens/s on average, stopped and resumed {log["stops"]}
+  times, on a machine shared with other work
+- {last["processor"]}, {last["cores"]} cores, {threads} threads, {last["precision"]}, torch.compile
+  {"on" if last["compiled"] else "off"}; torch {last["torch"]}, Python {last["python"]}, OMP_WAIT_POLICY={last["OMP_WAIT_POLICY"]};
+  {last["date"]}
+"""
 
 
 def _quoted(text: str) -> str:
@@ -124,17 +170,24 @@ def _quoted(text: str) -> str:
 
 def card(name: str, log: dict) -> str:
     """README.md of one checkpoint."""
-    kept = log["recipe"]
-    recipe, shape, done = Recipe(**kept), mini.SHAPES[kept["shape"]], log["starts"][-1]
+    parts = _parts(log)
+    recipes = [Recipe(**part["recipe"]) for part in parts]
+    shape = mini.SHAPES[recipes[0].shape]
     count = mini.parameters(mini.Llama(shape))
     teacher = log.get("teacher")
     final = log["final"]
     measured = final["measured"]
-    speed = recipe.tokens / log["seconds"]
-    how = (
-        f"Distilled from {teacher}: the first half of the steps minimises cross-entropy to its whole distribution, the "
-        f"second half −log Σ min(p, q)." if teacher else "Trained from scratch on next-token cross-entropy."
-    )  # fmt: skip
+    own = final["own_stories"]
+    if teacher:
+        how = (
+            f"Distilled from {teacher}: the first half of the steps minimises cross-entropy to its whole distribution,\n"
+            f"the second half −log Σ min(p, q)."
+        )
+    else:
+        how = (
+            "Trained from scratch on next-token cross-entropy, in two parts: the second goes on from the first at a lower\n"
+            "rate with more stories."
+        )
     next_tokens = ", ".join(f"{_quoted(t)} {p:.3f}" for t, p in final["example"]["next"])
     samples = "\n".join(
         f"| {_quoted(s['prompt'])} | {_quoted(s['greedy'])} | {_quoted(s['temperature 0.8, seed 0'])} |"
@@ -170,18 +223,10 @@ nothing else. Written by `python -m compute.training card` from `{LOG}`.
 
     {COMMANDS[name]}
 
-- {recipe.steps:,} steps of {recipe.rows} windows × {mixture.CONTEXT} tokens = {recipe.tokens:,} tokens; seed {recipe.seed}
-- Muon (rate {recipe.muon_rate}) for matrices, AdamW (rate {recipe.adam_rate}, β 0.9, 0.95) for embedding and norms;
-  warm-up {recipe.warmup} steps, flat, linear decay over the last {recipe.decay:.0%} to {recipe.last_rate:.0%};
-  gradient norm clipped at {recipe.clip}
-- {log["seconds"] / 60:.0f} minutes, {speed:.0f} tokens/s on average, {log["stops"]} interruptions; the machine was shared
-  with other work
-- {done["processor"]}, {done["cores"]} cores, {done["threads"]} threads, {done["precision"]}; torch {done["torch"]}, Python
-  {done["python"]}, OMP_WAIT_POLICY={done["OMP_WAIT_POLICY"]}; started {done["date"]}
-
+{chr(10).join(map(_part, parts))}
 ### Text
 
-{_data(recipe)}
+{_data(recipes)}
 
 Half of the windows begin where a paragraph begins, the rest anywhere. Notices: `data/texts/README.md`. The stories come
 from a grammar of this project. No GPL or GFDL text. Whether weights inherit the licence of a text is unsettled; the mix
@@ -192,7 +237,7 @@ avoids the question as far as it can.
 `loss` is the training loss since the row before; `val_…` are losses on the first 32 windows of one source a domain.
 Nats per token.
 
-{_curve(log)}
+{(chr(10) * 2).join(map(_curve, parts))}
 
 ## Validation
 
@@ -210,6 +255,9 @@ After {EXAMPLE} the most likely tokens are: {next_tokens}.
 | prompt | greedy | temperature 0.8, seed 0 |
 | --- | --- | --- |
 {samples}
+
+Of {own["stories"]} stories that it wrote itself at temperature 0.8 from a given first sentence ({own["handings"]} handings),
+{own["contradictory"]} contradict themselves about who has a thing (`compute/training/reader.py`).
 
 ## Limits
 
