@@ -123,12 +123,10 @@ def _belongs(name: str, key: str, base: dict[str, Any]) -> bool:
 def _write_url(key: str, base: dict[str, Any], state: dict[str, Any]) -> None:
     want = {field: _url_text(value) for field, value in state["values"].items() if value != base[field]}
     want |= {name: str(state[name]) for name in ("guess", "t") if state[name] is not None}
-    for field in [n.removeprefix(key + ".") for n in st.query_params if _belongs(n, key, base)]:
-        if field not in want:
-            del st.query_params[f"{key}.{field}"]
-    for field, text in want.items():
-        if st.query_params.get(f"{key}.{field}") != text:
-            st.query_params[f"{key}.{field}"] = text
+    said = {name.removeprefix(key + "."): value for name, value in st.query_params.items() if _belongs(name, key, base)}
+    if said != want:
+        others = {name: st.query_params.get_all(name) for name in st.query_params if not _belongs(name, key, base)}
+        st.query_params.from_dict(others | {f"{key}.{field}": text for field, text in want.items()})  # one step of the browser's history
     state["written"] = want
 
 
