@@ -12,7 +12,7 @@ from compute.training import evaluate, mixture, reader, texts
 from compute.training import model as mini
 from compute.training.distil import TEACHER
 from compute.training.tokenizer import load as load_tokenizer
-from compute.training.train import CHECKPOINTS, MINI_256_MORE, Recipe, conditions
+from compute.training.train import CHECKPOINTS, Recipe, conditions
 
 LOG = "training-log.json"
 PROMPTS = (
@@ -117,20 +117,11 @@ def _curve(log: dict, most: int = 16) -> str:
     return _table(["step", "tokens", *keys], cells)
 
 
-def _parts(log: dict) -> list[dict]:
-    """Logs of the parts of a run, in order."""
-    return [*_parts(log["before"]), log] if "before" in log else [log]
-
-
-def _shares(recipe: Recipe) -> dict[str, float]:
-    return mixture.MORE_STORIES if recipe == MINI_256_MORE else mixture.SHARES
-
-
-def _data(recipes: list[Recipe]) -> str:
+def _data(recipe: Recipe) -> str:
     sources = json.loads((mixture.TEXTS / texts.INDEX).read_text(encoding="utf-8"))["sources"]
     rows = []
     for s in sources:
-        drawn = sum(r.tokens * _shares(r)[s["name"]] / sum(_shares(r).values()) for r in recipes)
+        drawn = recipe.tokens * mixture.SHARES[s["name"]] / sum(mixture.SHARES.values())
         held = s["training"]["tokens"]
         rows.append(
             [
@@ -140,7 +131,7 @@ def _data(recipes: list[Recipe]) -> str:
                 s.get("archive", s["package"]),
                 f"{s['training']['characters']:,}",
                 f"{held:,}",
-                f"{drawn / sum(r.tokens for r in recipes):.1%}",
+                f"{drawn / recipe.tokens:.1%}",
                 f"{drawn / held:.1f}",
             ]
         )
@@ -148,15 +139,15 @@ def _data(recipes: list[Recipe]) -> str:
     return _table(header, rows)
 
 
-def _part(log: dict) -> str:
-    """One part of a run as a list: recipe, time, machine."""
+def _run(log: dict) -> str:
+    """A run as a list: recipe, time, machine."""
     recipe, last = Recipe(**log["recipe"]), log["starts"][-1]
     threads = " then ".join(dict.fromkeys(str(s["threads"]) for s in log["starts"]))
     return f"""- {recipe.steps:,} steps of {recipe.rows} windows × {mixture.CONTEXT} tokens = {recipe.tokens:,} tokens; seed {recipe.seed}
 - Muon (rate {recipe.muon_rate}) for matrices, AdamW (rate {recipe.adam_rate}, β 0.9, 0.95) for embedding and norms;
   warm-up {recipe.warmup} steps, linear decay over the last {recipe.decay:.0%} to {recipe.last_rate:.0%} of the rate, flat
   between; gradient norm clipped at {recipe.clip}
-- {log["seconds"] / 60:.0f} minutes, {recipe.tokens / log["seconds"]:.0f} tokens/s on average, stopped and resumed {log["stops"]}
+- {log["seconds"] / 60:.0f} minutes, {recipe.tokens / log["seconds"]:.0f} tokens/s on average, stopped and resumed {len(log["starts"]) - 1}
   times, on a machine shared with other work
 - {last["processor"]}, {last["cores"]} cores, {threads} threads, {last["precision"]}, torch.compile
   {"on" if last["compiled"] else "off"}; torch {last["torch"]}, Python {last["python"]}, OMP_WAIT_POLICY={last["OMP_WAIT_POLICY"]};
@@ -170,9 +161,8 @@ def _quoted(text: str) -> str:
 
 def card(name: str, log: dict) -> str:
     """README.md of one checkpoint."""
-    parts = _parts(log)
-    recipes = [Recipe(**part["recipe"]) for part in parts]
-    shape = mini.SHAPES[recipes[0].shape]
+    recipe = Recipe(**log["recipe"])
+    shape = mini.SHAPES[recipe.shape]
     count = mini.parameters(mini.Llama(shape))
     teacher = log.get("teacher")
     final = log["final"]
@@ -184,10 +174,7 @@ def card(name: str, log: dict) -> str:
             f"the second half −log Σ min(p, q)."
         )
     else:
-        how = (
-            "Trained from scratch on next-token cross-entropy, in two parts: the second goes on from the first at a lower\n"
-            "rate with more stories."
-        )
+        how = "Trained from scratch on next-token cross-entropy."
     next_tokens = ", ".join(f"{_quoted(t)} {p:.3f}" for t, p in final["example"]["next"])
     samples = "\n".join(
         f"| {_quoted(s['prompt'])} | {_quoted(s['greedy'])} | {_quoted(s['temperature 0.8, seed 0'])} |"
@@ -223,10 +210,10 @@ nothing else. Written by `python -m compute.training card` from `{LOG}`.
 
     {COMMANDS[name]}
 
-{chr(10).join(map(_part, parts))}
+{_run(log)}
 ### Text
 
-{_data(recipes)}
+{_data(recipe)}
 
 Half of the windows begin where a paragraph begins, the rest anywhere. Notices: `data/texts/README.md`. The stories come
 from a grammar of this project. No GPL or GFDL text. Whether weights inherit the licence of a text is unsettled; the mix
@@ -237,7 +224,7 @@ avoids the question as far as it can.
 `loss` is the training loss since the row before; `val_…` are losses on the first 32 windows of one source a domain.
 Nats per token.
 
-{(chr(10) * 2).join(map(_curve, parts))}
+{_curve(log)}
 
 ## Validation
 

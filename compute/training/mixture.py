@@ -34,10 +34,6 @@ SHARES = {  # of the training windows, in percent; modern Chinese is small, so i
     "libreoffice-zh": 24, "gnome-zh": 1.5, "electron-zh": 3.5, "stories-zh": 27, "sanguo": 9, "songci": 6, "tang": 5,
     "primers": 2, "libreoffice-en": 8, "gnome-en": 3, "electron-en": 3, "stories-en": 8,
 }  # fmt: skip
-MORE_STORIES = {  # the second part of mini-256
-    "libreoffice-zh": 18, "gnome-zh": 1.5, "electron-zh": 2.5, "stories-zh": 42, "sanguo": 8, "songci": 4, "tang": 3,
-    "primers": 1, "libreoffice-en": 5, "gnome-en": 2, "electron-en": 2, "stories-en": 11,
-}  # fmt: skip
 DOMAINS = {
     "modern": ("libreoffice-zh", "gnome-zh", "electron-zh"),
     "stories": ("stories-zh",),

@@ -62,8 +62,6 @@ class Recipe:
 
 
 MINI_256 = Recipe("mini-256", "mini-256", steps=3_200)
-# A second part at a lower rate with more stories: who has the thing now, and that nobody gives it to themselves, is learned late.
-MINI_256_MORE = Recipe("mini-256-more", "mini-256", steps=1_400, seed=2, muon_rate=0.008, adam_rate=1.2e-3, decay=1.0)
 NOISE_STEPS, NOISE_SEEDS = 150, (1, 2, 3, 4, 5)
 
 Loss = Callable[[Callable[[Tensor], Tensor], Tensor, int], Tensor]  # (model, batch, step) -> scalar
@@ -111,19 +109,16 @@ def run(
     stop_after: int | None = None,
     on_watch: Callable[[mini.Llama, int], None] | None = None,
     compiled: bool = False,
-    start: mini.Llama | None = None,
 ) -> tuple[mini.Llama, dict]:
     """Train to the end, or for `stop_after` more steps, and return the model with its log.
 
     `watch(model)` gives figures for the curve every `watch_every` steps. The log: recipe, curve (a list of records with
     step, tokens, loss averaged since the last record, and what `watch` said), seconds of training, conditions.
-    `start`: a model to go on from with new optimisers, instead of fresh weights. `compiled`: fuse the model with torch.compile, which needs a C++ compiler and saves about a quarter of the time.
+    `compiled`: fuse the model with torch.compile, which needs a C++ compiler and saves about a quarter of the time.
     """
     folder.mkdir(parents=True, exist_ok=True)
     kept = folder / "state.pt"
     model = mini.Llama(mini.SHAPES[recipe.shape], recipe.seed)
-    if start:
-        model.load_state_dict(start.state_dict())
     steppers = optimisers(model, recipe)
     full_rates = [[g["lr"] for g in o.param_groups] for o in steppers]
     log: dict = {"recipe": asdict(recipe), "curve": [], "seconds": 0.0, "stops": 0, "starts": []}
@@ -247,27 +242,15 @@ def publish(model: mini.Llama, log: dict, name: str) -> None:
 
 
 def train_target(compiled: bool = False) -> None:
-    """mini-256 in two parts. The log of the first goes into that of the second under `before`."""
+    """mini-256, with a checkpoint to try every 500 steps."""
 
     def snapshot(model: mini.Llama, step: int) -> None:
         if step % 500 == 0:
-            mini.save(model, TOKENIZER, CHECKPOINTS / "mini-256")
+            mini.save(model, TOKENIZER, CHECKPOINTS / MINI_256.name)
 
-    watch = watch_losses()
-    model, before = run(
-        MINI_256,
-        next_token,
-        mixture.Mixture.load(),
-        RUNS / MINI_256.name,
-        watch=watch,
-        on_watch=snapshot,
-        compiled=compiled,
-    )
-    more = mixture.Mixture.load(shares=mixture.MORE_STORIES)
-    model, log = run(
-        MINI_256_MORE, next_token, more, RUNS / MINI_256_MORE.name, watch=watch, compiled=compiled, start=model
-    )
-    publish(model, log | {"before": before}, "mini-256")
+    batches, folder = mixture.Mixture.load(), RUNS / MINI_256.name
+    model, log = run(MINI_256, next_token, batches, folder, watch=watch_losses(), on_watch=snapshot, compiled=compiled)
+    publish(model, log, MINI_256.name)
 
 
 def noise_floor(compiled: bool = False) -> None:
