@@ -72,18 +72,21 @@ def render(control: Control, key: str, value: Any, words: Words, changed: Callab
     common = {"key": key, "on_change": changed, "help": words.get(f"help.{control.field}") or None}
 
     def seed(v):
-        if st.session_state.get(key) != v:
+        """Moves a control that is there already. The value is its default too: a slow browser may draw it only after the next
+        run, which no longer says that it was moved, and would answer with the default."""
+        if st.session_state.get(key, v) != v:
             st.session_state[key] = v
 
     match control:
         case Stops(field, stops, show):
             seed(value)
-            st.select_slider(label, options=sorted({*stops, value}), format_func=show, **common)
+            st.select_slider(label, options=sorted({*stops, value}), value=value, format_func=show, **common)
         case Range(field, low, high, step, format):
-            seed(type(step)(min(max(value, low), high)))
-            st.slider(label, low, high, step=step, format=format, **common)
+            value = type(step)(min(max(value, low), high))
+            seed(value)
+            st.slider(label, low, high, value=value, step=step, format=format, **common)
         case Choice(field, options, name):
-            ids = list(options())
+            ids = list(dict.fromkeys((*options(), value)))  # what was chosen stays, also when it can be had no longer
             seed(value)
 
             def labelled(id: str) -> str:
@@ -91,12 +94,12 @@ def render(control: Control, key: str, value: Any, words: Words, changed: Callab
                 return words(ours) if name is None or ours in words.table else name(id)
 
             if len(ids) <= SEGMENTS:
-                st.segmented_control(label, ids, format_func=labelled, required=True, **common)
+                st.segmented_control(label, ids, default=value, format_func=labelled, required=True, **common)
             else:
-                st.selectbox(label, ids, format_func=labelled, **common)
+                st.selectbox(label, ids, index=ids.index(value), format_func=labelled, **common)
         case Toggle():
             seed(value)
-            st.toggle(label, **common)
+            st.toggle(label, value=value, **common)
         case Text(field, longest):
             seed(value)
-            st.text_input(label, max_chars=longest, **common)
+            st.text_input(label, value=value, max_chars=longest, **common)

@@ -426,13 +426,21 @@ def kill(process) -> None:
 
 def test_the_service_dies_and_comes_back(chromium):
     """Catches: a page that fails, hangs or shows a traceback without its service; a stored run that vanishes; a live button that
-    stays away until the learner reloads; a run that is cut off and leaves a progress bar turning for ever."""
+    stays away until the learner reloads; a cancel that waits for the end; a run that is cut off and leaves a progress bar turning for ever."""
     service, process = start_service()
     url, web = start_web(service)
     try:
         page = drawn(visit(chromium, url, f"/roofline?{SKIPPED}", lang="en"))
         stepper = frame(page, "kv-stepper")
         expect(run_button(page)).to_be_visible(timeout=SECONDS)
+
+        occupy(service, 8)
+        page.wait_for_timeout(300)
+        run_button(page).click()
+        expect(stepper.locator("[data-testid=stProgress]")).to_be_visible(timeout=SECONDS)
+        page.locator(".st-key-kv-stepper-stop button").click()
+        expect(stepper.locator("[data-testid=stProgress]")).to_have_count(0, timeout=SECONDS)
+        expect(stepper.locator(".mark")).to_have_attribute("data-mark", "replay")
 
         occupy(service, 8)
         page.wait_for_timeout(300)
