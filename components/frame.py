@@ -7,6 +7,7 @@ State of one instrument, by its key ("roofline-placer", or "roofline-placer.2" f
   current, previous    Params shown now and before the last move (the ghost)
   guess     None until committed
   t         the step that the player stands at; None while nobody touched it
+  charts    how often each chart that can be clicked was begun anew, see _slot
   answer    (Params, what the service said) of the last live run
 """
 
@@ -77,7 +78,7 @@ def _key(id: str, instance: int) -> str:
 
 
 def _state(key: str) -> dict[str, Any]:
-    fresh = {"values": {}, "written": {}, "current": None, "previous": None, "guess": None, "t": None, "answer": None, "complaints": []}
+    fresh = {"values": {}, "written": {}, "current": None, "previous": None, "guess": None, "t": None, "answer": None, "complaints": [], "charts": {}}
     return st.session_state.setdefault("instruments", {}).setdefault(key, fresh)
 
 
@@ -225,6 +226,7 @@ def _put_head(widget, key, words: Words, ours: Words, mark: str, rows, base) -> 
     def reset():
         state = _state(key)
         state.update(values={}, guess=None, t=None, page_too=True, previous=None, current=None, complaints=[])
+        state["charts"] = {name: count + 1 for name, count in state["charts"].items()}
         player.place(f"{key}/picture", None)
         _write_url(key, base, state)
 
@@ -244,6 +246,7 @@ def _put_pictures(widget, key: str, view, base, state, lang: str) -> None:
         slot = f"{key}/picture{number or ''}"
         match picture:
             case components.Vega(spec, clicks):
+                slot = _slot(slot, clicks, {**base, **state["values"]}, state) if clicks else slot
                 selecting = {"on_select": _picked(key, slot, clicks, base, state), "selection_mode": list(clicks)} if clicks else {}
                 st.vega_lite_chart(spec=spec, key=slot, theme=None, width="stretch", alt=view.sentence, **selecting)
             case components.Stage():
@@ -262,14 +265,32 @@ def _moved(key: str, base, state):
     return moved
 
 
+def _slot(name: str, clicks, values, state) -> str:
+    """A chart's key: a new one once its selection stands for something else than the state (a list, the address or reset moved
+    it since), as a chart that still holds a mark does not answer to a click on it."""
+    slot = f"{name}/{state['charts'].setdefault(name, 0)}"
+    if any(_points(slot, selection).get(field, values[field]) != values[field] for selection, field in clicks.items()):
+        state["charts"][name] += 1
+    return f"{name}/{state['charts'][name]}"
+
+
+def _points(slot: str, selection: str) -> dict[str, Any]:
+    """The mark that a chart's selection holds."""
+    held = st.session_state.get(slot)
+    return next(iter(held.selection.get(selection) or ()), {}) if held else {}
+
+
 def _picked(key: str, slot: str, clicks, base, state):
     """A click on a mark sets the parameter that the selection stands for."""
 
     def picked():
+        name, _, count = slot.rpartition("/")
+        if int(count) != state["charts"][name]:
+            return  # a chart that was there before; a slow browser still speaks of its selection
         for selection, field in clicks.items():
-            points = st.session_state[slot].selection.get(selection) or []
-            if points and field in points[0]:
-                state["values"][field] = points[0][field]
+            point = _points(slot, selection)
+            if field in point:
+                state["values"][field] = point[field]
                 state["complaints"] = []
                 _write_url(key, base, state)
 
