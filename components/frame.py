@@ -62,7 +62,20 @@ def show(id: str, *, lang: str, instance: int = 1, guess: str = "", **preset: An
     base = _values(widget.Params(**{**widget.presets.get(lang, {}), **preset}))
     state = _state(key)
     _follow_url(widget, key, base, state)
+    if guess and state["guess"] not in (None, "skip") and not _possible(widget.guesses[guess], state["guess"]):
+        state["complaints"].append(UnknownName("guess", "猜测", state["guess"], [*widget.guesses[guess].choices, "skip"]))
+        state["guess"] = None
     _instrument(id, key, lang, base, guess)
+
+
+def _possible(guess: components.Guess, text: str) -> bool:
+    """Whether a guess that came by the address could have been made on the page."""
+    if guess.choices:
+        return text in guess.choices
+    try:
+        return guess.bounds[0] <= float(text) <= guess.bounds[1]
+    except ValueError:
+        return False
 
 
 def awaits_guess(id: str, instance: int = 1) -> bool:

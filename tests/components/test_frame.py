@@ -109,3 +109,10 @@ def test_the_same_numbers_stand_in_picture_and_sentence():
     assert points[0]["x"] == pytest.approx(flops / (2 * weights + kv + state))
     assert points[0]["y"] == pytest.approx(flops / seconds)
     assert "15.5 ms" in html(at)
+
+
+def test_a_guess_that_nobody_could_make_is_asked_again():
+    """Catches: an address with any word as the guess, told back to the learner as if it had been one."""
+    at = page(**{"ask": "upgrade", "roofline-placer.guess": "<i>7</i>"})
+    assert "&lt;i&gt;7" in html(at) and "你猜" not in html(at)
+    assert at.button(key="roofline-placer/commit")
