@@ -194,7 +194,7 @@ def test_a_wrong_link_is_one_sentence_where_it_is_wrong(open_page):
 
 def test_keys_clicks_and_reset(open_page):
     """Catches: a slider or player that a keyboard cannot move, a picture that does not follow its control, a triangle or model
-    that does not take the click, a reset that leaves something behind or breaks the page."""
+    that does not take the click, or takes it once only, a reset that leaves something behind or breaks the page."""
     page = drawn(open_page(f"/roofline?{SKIPPED}", lang="en"))
 
     for key, field, to in (("time-ledger", "batch", "2"), ("roofline-placer", "context", "8,192"), ("kv-stepper", "new", "2,000"), ("kv-calculator", "context", None)):
@@ -244,6 +244,7 @@ def test_keys_clicks_and_reset(open_page):
     for key in ("time-ledger", "roofline-placer", "kv-calculator", third, "kv-stepper"):
         frame(page, key).get_by_role("button", name="Reset").click()
         wait_for_address(page, key, {})
+        drawn(page)
     assert set(parse_qs(urlsplit(page.url).query)) == {"lang"}
     drawn(page)
     assert page.locator("[class*=st-key-guess-]").count() == 3, "the questions are open again"
@@ -254,6 +255,14 @@ def test_keys_clicks_and_reset(open_page):
     drawn(page)
     expect(chosen(page, third, "chip")).to_have_value(re.compile("A100"))
     expect(frame(page, "kv-stepper").locator(".player")).to_have_attribute("data-t", "11")
+    for other in ("H200", "A100 SXM 80"):  # the same triangle again, after a reset and after the list
+        frame(page, third).locator("svg path[aria-label*='H100 SXM']").click()
+        expect(chosen(page, third, "chip")).to_have_value(re.compile("H100"), timeout=SECONDS)
+        wait_idle(page)
+        chosen(page, third, "chip").fill(other)
+        chosen(page, third, "chip").press("Enter")
+        expect(chosen(page, third, "chip")).to_have_value(re.compile(other), timeout=SECONDS)
+        drawn(page)
     assert_clean(page)
 
 
