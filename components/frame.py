@@ -195,7 +195,7 @@ def _instrument(id: str, key: str, lang: str, base: dict[str, Any], guess: str) 
             _ask(widget, key, guess, words, ours, base, state)
             return
         if guess and state["guess"] != "skip":
-            _tell(widget, guess, result, words, ours, lang, state)
+            _tell(widget, guess, _asked(widget, base, result), words, ours, lang, state)
         _put_pictures(widget, key, view, base, state, lang)
         _put_controls(widget, key, words, ours, base, state)
         if widget.live and widget.live.when(params):
@@ -364,6 +364,14 @@ def _ask(widget, key, name, words: Words, ours: Words, base, state) -> None:
         with st.container(horizontal=True):
             st.button(ours("guess.commit"), key=f"{key}/commit", on_click=commit, type="primary")
             st.button(ours("guess.skip"), key=f"{key}/skip", on_click=skip, type="tertiary")
+
+
+def _asked(widget, base: dict[str, Any], shown: Any) -> Any:
+    """The result that the question was about: the lesson's preset, wherever the controls have gone since."""
+    try:
+        return _result(widget.id, widget.Params(**base), facts.measured_at())
+    except LabError:
+        return shown
 
 
 def _tell(widget, name, result, words: Words, ours: Words, lang: str, state) -> None:

@@ -85,7 +85,7 @@ def _read_model(path: Path) -> ModelShape:
     try:
         more = {"id": data["id"], "name": data["name"], "source": _source(data["source"])}
         if data.get("textbook"):
-            return shapes.textbook(data["parameters"], **more)
+            return shapes.sized(data["parameters"], textbook=True, **more)
         checkpoint = data.get("checkpoint_bytes")
         more["checkpoint_bytes"] = checkpoint and float(checkpoint["value"])
         more["beside_parameters"] = sum(v for v in data.get("other_parameters", {}).values() if isinstance(v, int))
@@ -210,7 +210,7 @@ def model(ref: ModelRef) -> ModelShape:
         return shapes.from_config(ref, name=str(ref.get("name", "inline")))
     if "parameters" in ref:
         numbers = {k: _positive(f"model.{k}", ref[k]) for k in ("parameters", "kv_bytes_per_token") if k in ref}
-        return shapes.textbook(**numbers, name=str(ref.get("name", "inline")))
+        return shapes.sized(**numbers, name=str(ref.get("name", "inline")))
     raise BadInput(
         "model", sorted(ref), 'an object needs "hidden_size" … as in a config.json, or "parameters"',
         "对象里要有 config.json 的 hidden_size 等键，或 parameters",

@@ -138,10 +138,11 @@ def from_config(config: Mapping[str, Any], id: str = "inline", name: str = "", *
     )
 
 
-def textbook(parameters: float, kv_bytes_per_token: float = 0, id: str = "inline", name: str = "", **more: Any) -> ModelShape:
-    """A model known by its size alone, for arithmetic as in a lecture: no shapes, no attention FLOPs."""
+def sized(parameters: float, kv_bytes_per_token: float = 0, id: str = "inline", name: str = "", **more: Any) -> ModelShape:
+    """A model known by its size alone: no shapes, no attention FLOPs. It must fit like any other, unless `textbook=True`
+    marks it as a lecture's arithmetic."""
     caches = (Cache("given", 1, kv_bytes_per_token / 2, 0, 0),) if kv_bytes_per_token else ()
-    return ModelShape(id, name or id, (Matrices("weights", int(parameters)),), caches, 0, 0, textbook=True, **more)
+    return ModelShape(id, name or id, (Matrices("weights", int(parameters)),), caches, 0, 0, **more)
 
 
 class _Keys:

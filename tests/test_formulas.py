@@ -453,3 +453,11 @@ def test_the_command_of_the_readme():
     assert {"bytes", "state_bytes"} <= set(call("kv.per_token", {"model": ANCHOR}))
     assert {"requests", "requests_reserving_maximum"} <= set(call("kv.capacity", {"model": ANCHOR, "chip": H100}))
     assert call("kv.computations", {}) == {"without_cache": 503_500, "with_cache": 1_003}
+
+
+def test_only_the_lecture_s_model_may_be_too_large():
+    """Catches: an inline parameter count that gets a speed on a card which cannot hold it."""
+    with pytest.raises(Refused):
+        roofline.decode({"parameters": 70e9}, "rtx-4090")
+    step = roofline.decode("70b-dense", "h100-sxm", context=0)
+    assert step.textbook and step.cards_needed == 2  # 140 GB on cards of 80 GB

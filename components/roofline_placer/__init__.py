@@ -72,7 +72,7 @@ class Placement:
     prefill: Prefill
     ops: tuple[Op, ...]
     walk: tuple[tuple[int, Spot], ...]  # decode at each batch that fits
-    most: int  # requests that fit at this context
+    most: int | None  # requests that fit at this context; a textbook model fits nowhere in particular
     upgrade: float  # decode step time, A100 80G over H100, weights only: the same for every dense model
     others: tuple[Other, ...]
     dots: tuple[Dot, ...]
@@ -92,10 +92,9 @@ def run(params: Params, answer=None) -> Placement:
     decode = roofline.decode(params.model, params.chip, params.batch, params.context, **stored)
     prefill = roofline.prefill(params.model, params.chip, params.prompt, **stored)
     ops = roofline.decode_ops(shape, params.batch, params.context, *stored.values())
-    bare = shape.textbook and not shape.caches
-    most = 1 if bare else kv.capacity(params.model, params.chip, params.context, **stored).requests
+    most = None if shape.textbook else kv.capacity(params.model, params.chip, params.context, **stored).requests
     walk = []
-    for batch in sorted({*(b for b in BATCHES if b <= most), most, params.batch}):
+    for batch in sorted({*(b for b in BATCHES if b <= (most or params.batch)), most or params.batch, params.batch}):
         step = roofline.decode(params.model, params.chip, batch, params.context, **stored)
         walk.append((batch, Spot(step.intensity, step.flops_per_step / step.step_seconds)))
     a100, h100 = facts.chip("a100-80g-sxm"), facts.chip("h100-sxm")
@@ -149,6 +148,9 @@ def draw(result: Placement, scene: Scene) -> View:
         simplified += " " + words("dots", low=show(min(x.of_bound for x in result.dots), "ratio"), high=show(max(x.of_bound for x in result.dots), "ratio"))
         if max(x.of_bound for x in result.dots) > 1:
             simplified += " " + words("cached")
+    longest = facts.model(p.model).context_maximum
+    if longest and max(p.context, p.prompt) > longest:
+        simplified += " " + words("beyond", longest=f"{longest:,}")
     if d.textbook:
         simplified += " " + words("textbook", cards=d.cards_needed)
     if any(m.copies > m.used for m in facts.model(p.model).matrices):
@@ -177,7 +179,7 @@ def _readouts(result: Placement, scene: Scene) -> tuple[Readout, ...]:
         one("step", result.decode.step_seconds, "s", b and b.decode.step_seconds),
         one("share", result.decode.compute_share, "ratio", b and b.decode.compute_share),
         one("prefill", result.prefill.seconds, "s", b and b.prefill.seconds),
-        one("most", result.most, "request", b and b.most),
+        *((one("most", result.most, "request", b and b.most),) if result.most else ()),
     )
 
 
@@ -257,7 +259,7 @@ def _roof(result: Placement, scene: Scene) -> dict:
             if abs(log10(spot.intensity / now.intensity)) + abs(log10(spot.flops_per_s / now.flops_per_s)) > 0.01:
                 ghosts.append({"phase": phase, "x": spot.intensity, "y": spot.flops_per_s, "x2": now.intensity, "y2": now.flops_per_s})
     walk = [{"x": s.intensity, "y": s.flops_per_s, "label": words("walk.full", batch=f"{n:,}")} for n, s in result.walk]
-    if result.params.batch == result.most:
+    if result.most in (None, result.params.batch):
         walk[-1]["label"] = ""  # the point itself says so
     dots = [
         {"x": d.spot.intensity, "y": d.spot.flops_per_s, "low": d.low or d.spot.flops_per_s, "high": d.high or d.spot.flops_per_s,

@@ -116,3 +116,9 @@ def test_a_guess_that_nobody_could_make_is_asked_again():
     at = page(**{"ask": "upgrade", "roofline-placer.guess": "<i>7</i>"})
     assert "&lt;i&gt;7" in html(at) and "你猜" not in html(at)
     assert at.button(key="roofline-placer/commit")
+
+
+def test_a_guess_is_judged_by_the_question_not_by_where_the_sliders_went():
+    """Catches: a right guess that turns wrong when the learner goes on playing."""
+    at = page(**{"ask": "upgrade", "roofline-placer.guess": "decode", "roofline-placer.chip": "l40s", "roofline-placer.model": "qwen3-8b"})
+    assert "1.64" in html(at) and 'class="right"' in html(at)
