@@ -409,7 +409,7 @@ def _put_live(widget, key, params, words: Words, ours: Words, lang: str, state) 
                         return
                     place.progress(min(1.0, event.fraction), text=ours("live.running", percent=f"{event.fraction:.0%}"))
                 else:
-                    state["answer"] = (params, event.value)
+                    state.update(answer=(params, event.value), complaints=[])
     except LabError as error:
         stop.empty()
         place.html(f'<span class="lab-complaint" role="alert">{_e(error.message(lang))}</span>')
