@@ -92,7 +92,8 @@ def _key(id: str, instance: int) -> str:
 
 def _state(key: str) -> dict[str, Any]:
     fresh = {"values": {}, "written": {}, "current": None, "previous": None, "guess": None, "t": None, "answer": None, "complaints": [], "charts": {}}
-    return st.session_state.setdefault("instruments", {}).setdefault(key, fresh)
+    place = st.session_state.get("page", ""), key  # the same widget in another lesson is another instrument
+    return st.session_state.setdefault("instruments", {}).setdefault(place, fresh)
 
 
 def _values(params: Any) -> dict[str, Any]:
