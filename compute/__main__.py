@@ -8,7 +8,7 @@ import os
 import sys
 
 from compute import functions
-from compute.errors import LabError
+from compute.errors import BrokenData, LabError
 
 
 def _list(args) -> int:
@@ -20,7 +20,7 @@ def _list(args) -> int:
 def _call(args) -> int:
     try:
         params = json.loads(args.params)
-    except json.JSONDecodeError as e:
+    except (ValueError, RecursionError) as e:  # not JSON, a number of thousands of digits, a thousand brackets
         print(f"the parameters are not JSON ({e}); write for instance '{{\"batch\": 58}}'", file=sys.stderr)
         return 2
     if not isinstance(params, dict):
@@ -35,18 +35,28 @@ def _call(args) -> int:
 
 
 def _numbers(args) -> int:
-    from compute import numbers
+    from compute import facts, numbers
 
+    prefix = args.prefix.lstrip("=~")
+    broken = {str(e): id for id, e in facts.broken().items() if id.startswith(prefix) or prefix.startswith(id)}
+    asked = [name for name in numbers.names() if name.lstrip("=~").startswith(prefix)]
+    if not asked and not broken:
+        numbers.resolve(args.prefix)  # raises, naming the closest ones
     rows = {}
-    for name in numbers.names():
-        if name.lstrip("=~").startswith(args.prefix):
+    for name in asked:
+        try:
             rows[name] = functions.plain(numbers.resolve(name))
+        except BrokenData as e:  # costs only the numbers made of it
+            broken[str(e)] = name
+    for sentence in broken:
+        print(sentence, file=sys.stderr)
+    failed = 2 if broken else 0
     if args.json:
         print(json.dumps(rows, ensure_ascii=False, indent=2))
-        return 0
+        return failed
     for name, q in rows.items():
         print(f"{name:44} {q['kind']:9} {q['value']!s:>24} {q['unit']:10} {q['formula'] or (q['source'] or {}).get('title', '')}")
-    return 0
+    return failed
 
 
 def _serve(args) -> int:

@@ -6,6 +6,7 @@ a page say the same thing. Each sentence names the value and the way out.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 MESSAGES: dict[str, dict[str, str]] = {
@@ -18,7 +19,7 @@ MESSAGES: dict[str, dict[str, str]] = {
         "en": "there is no {what} called {value!r}; known: {known}.",
     },
     "does_not_fit": {
-        "zh": "放不下：{model} 在 {chip} 上需要 {needed_gb:.4g} GB（权重 {weights_gb:.4g} + KV 与状态 {cache_gb:.4g}）,"
+        "zh": "放不下：{model} 在 {chip} 上需要 {needed_gb:.4g} GB（权重 {weights_gb:.4g} + KV 与状态 {cache_gb:.4g}），"
         "显存 {memory_gb:.4g} GB，还差 {missing_gb:.4g} GB；请减小 batch 或上下文、降低位宽，或换更大的卡。",
         "en": "does not fit: {model} on {chip} needs {needed_gb:.4g} GB (weights {weights_gb:.4g} + KV and state "
         "{cache_gb:.4g}), the card has {memory_gb:.4g} GB, {missing_gb:.4g} GB are missing; take a smaller batch or "
@@ -29,7 +30,7 @@ MESSAGES: dict[str, dict[str, str]] = {
         "en": "this machine has not been measured yet; press “Measure this machine”, or run python -m compute call machine.measure (about {seconds} s).",
     },
     "broken_data": {
-        "zh": "数据文件 {path} 有问题：{reason}；请从仓库恢复该文件。",
+        "zh": "数据文件 {path} 有问题：{reason_zh}；请从仓库恢复该文件。",
         "en": "the data file {path} is broken: {reason}; restore it from the repository.",
     },
     "unavailable": {
@@ -88,6 +89,8 @@ class BadInput(LabError):
     codes = ("bad_input",)
 
     def __init__(self, field: str, value: Any, reason: str, reason_zh: str):
+        if isinstance(value, float) and not math.isfinite(value):
+            value = str(value)  # JSON has no NaN
         super().__init__("bad_input", field=field, value=value, reason=reason, reason_zh=reason_zh)
 
 
@@ -107,8 +110,9 @@ class Refused(LabError):
 class BrokenData(LabError):
     codes = ("broken_data",)
 
-    def __init__(self, path: Any, reason: str):
-        super().__init__("broken_data", path=str(path), reason=reason)
+    def __init__(self, path: Any, reason: str, reason_zh: str | None = None):
+        """Without reason_zh the Chinese sentence quotes the English reason, as for a parser's own words."""
+        super().__init__("broken_data", path=str(path), reason=reason, reason_zh=reason_zh or reason)
 
 
 class Unavailable(LabError):

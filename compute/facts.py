@@ -7,7 +7,7 @@ import tomllib
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Mapping
+from typing import Annotated, Any, Callable, Mapping
 
 from pydantic import AfterValidator
 
@@ -53,7 +53,7 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise BrokenData(path.relative_to(DATA.parent), "it is missing") from None
+        raise BrokenData(path.relative_to(DATA.parent), "it is missing", "文件不在") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as e:
         raise BrokenData(path.relative_to(DATA.parent), str(e)) from None
 
@@ -62,57 +62,112 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise BrokenData(path.relative_to(DATA.parent), "it is missing") from None
+        raise BrokenData(path.relative_to(DATA.parent), "it is missing", "文件不在") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
         raise BrokenData(path.relative_to(DATA.parent), str(e)) from None
 
 
-def _source(data: Mapping[str, Any]) -> Source:
-    where = data.get("where") or data.get("table") or ""
-    return Source(data["title"], data.get("url", ""), where, data.get("read_on", ""), data.get("note", ""))
+def _object(field: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise BadInput(field, value, "an object of keys is needed", "要填一个带键的对象")
+    return value
+
+
+def _text(field: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise BadInput(field, value, "a text is needed", "要填文字")
+    return value
+
+
+def _source(data: Any, field: str = "source") -> Source:
+    data = {"url": "", "read_on": "", "note": "", "where": _object(field, data).get("table", "")} | data
+    return Source(*(_text(f"{field}.{key}", data[key]) for key in ("title", "url", "where", "read_on", "note")))
+
+
+def _read(path: Path, read: Callable[..., Any], *args: Any) -> Any:
+    """What `read` makes of one entry of a data file, or what is wrong with it, kept until somebody asks for that one:
+    a broken entry costs only itself."""
+    where = path.relative_to(DATA.parent)
+    try:
+        return read(*args)
+    except BrokenData as e:
+        return e
+    except KeyError as e:
+        return BrokenData(where, f"the key {e} is missing", f"缺少键 {e}")
+    except (BadInput, UnknownName) as e:
+        return BrokenData(where, e.message("en").rstrip("."), e.message("zh").rstrip("。"))
 
 
 @cache
-def models() -> dict[str, ModelShape]:
-    found = {path.stem: _read_model(path) for path in sorted((DATA / "models").glob("*.json"))}
+def _models() -> dict[str, ModelShape | BrokenData]:
+    found = {path.stem: _read(path, _read_model, path) for path in sorted((DATA / "models").glob("*.json"))}
     if not found:
-        raise BrokenData("data/models", "no model is there")
+        raise BrokenData("data/models", "no model is there", "里面没有模型")
     return found
 
 
+def models() -> dict[str, ModelShape]:
+    """Those whose files are whole; `model` says what is wrong with another."""
+    return {id: found for id, found in _models().items() if isinstance(found, ModelShape)}
+
+
 def _read_model(path: Path) -> ModelShape:
-    data = read_json(path)
-    try:
-        more = {"id": data["id"], "name": data["name"], "source": _source(data["source"])}
-        if data.get("textbook"):
-            return shapes.sized(data["parameters"], textbook=True, **more)
-        checkpoint = data.get("checkpoint_bytes")
-        more["checkpoint_bytes"] = checkpoint and float(checkpoint["value"])
-        more["beside_parameters"] = sum(v for v in data.get("other_parameters", {}).values() if isinstance(v, int))
-        return shapes.from_config(data["config"], **more)
-    except KeyError as e:
-        raise BrokenData(path.relative_to(DATA.parent), f"the key {e} is missing") from None
+    data = _object("model", read_json(path))
+    more = {"id": _text("id", data["id"]), "name": _text("name", data["name"]), "source": _source(data["source"])}
+    if data.get("textbook"):
+        return shapes.sized(_positive("parameters", data["parameters"]), textbook=True, **more)
+    if data.get("checkpoint_bytes") is not None:
+        more["checkpoint_bytes"] = _positive("checkpoint_bytes.value", _object("checkpoint_bytes", data["checkpoint_bytes"])["value"])
+    others = _object("other_parameters", data.get("other_parameters", {}))
+    more["beside_parameters"] = sum(v for v in others.values() if isinstance(v, int))
+    return shapes.from_config(_object("config", data["config"]), **more)
 
 
 @cache
-def published_chips() -> dict[str, Chip]:
+def _chips() -> dict[str, Chip | BrokenData]:
     path = DATA / "chips.toml"
-    found = {}
-    for id, row in read_toml(path).items():
-        try:
-            flops = {key.removeprefix("flops_"): float(v) for key, v in row.items() if key.startswith("flops_")}
-            found[id] = Chip(
-                id, row["name"], float(row["memory_bytes"]), float(row["bandwidth_bytes_per_s"]), flops,
-                _source(row["source"]), row.get("note", {}),
-            )  # fmt: skip
-        except KeyError as e:
-            raise BrokenData("data/chips.toml", f"[{id}] lacks {e}") from None
+    return {id: _read(path, _read_chip, id, row) for id, row in read_toml(path).items()}
+
+
+def published_chips() -> dict[str, Chip]:
+    """Those whose tables are whole; `chip` says what is wrong with another."""
+    return {id: found for id, found in _chips().items() if isinstance(found, Chip)}
+
+
+def _read_chip(id: str, row: Any) -> Chip:
+    for key in ("name", "memory_bytes", "bandwidth_bytes_per_s", "flops_bf16", "source"):
+        if key not in _object(f"[{id}]", row):
+            raise KeyError(f"[{id}].{key}")
+    numbers = {k: _positive(f"[{id}].{k}", v) for k, v in row.items() if k.startswith(("memory_bytes", "bandwidth_bytes", "flops_"))}
+    flops = {key.removeprefix("flops_"): v for key, v in numbers.items() if key.startswith("flops_")}
+    return Chip(
+        id, _text(f"[{id}].name", row["name"]), numbers["memory_bytes"], numbers["bandwidth_bytes_per_s"], flops,
+        _source(row["source"], f"[{id}].source"), _object(f"[{id}].note", row.get("note", {})),
+    )  # fmt: skip
+
+
+def broken() -> dict[str, BrokenData]:
+    """What is wrong with the models and chips that the lists leave out."""
+    return {id: found for id, found in (_models() | _chips()).items() if isinstance(found, BrokenData)}
+
+
+def refuse_broken(id: str) -> None:
+    """Raises what is wrong with the model or chip of that name, if something is."""
+    _whole(broken().get(id))
+
+
+def _whole(found: Any) -> Any:
+    if isinstance(found, BrokenData):
+        raise found.with_traceback(None)
     return found
 
 
 def chips() -> dict[str, Chip]:
     """Published chips, and this machine once it has been measured."""
-    mine = this_machine()
+    try:
+        mine = this_machine()
+    except BrokenData:  # `chip` says so when it is asked for
+        mine = None
     return published_chips() | ({mine.id: mine} if mine else {})
 
 
@@ -133,17 +188,16 @@ def this_machine() -> Chip | None:
     if not measured_at():
         return None
     path = THIS_MACHINE
-    data = read_json(path)
-    try:
-        when = data["conditions"]["date"]
-        note = ", ".join(f"{k} {v}" for k, v in data["conditions"].items())
-        return Chip(
-            "this-machine", data["name"], data["memory_bytes"], data["bandwidth_bytes_per_s"],
-            {"bf16": data["flops_bf16"], "fp32": data["flops_fp32"]},
-            Source("python -m compute call machine.measure", read_on=when, note=note), measured=True,
-        )  # fmt: skip
-    except KeyError as e:
-        raise BrokenData(path.relative_to(DATA.parent), f"the key {e} is missing") from None
+    return _whole(_read(path, _read_this_machine, path))
+
+
+def _read_this_machine(path: Path) -> Chip:
+    data = _object("this-machine", read_json(path))
+    conditions = _object("conditions", data["conditions"])
+    memory, bandwidth, bf16, fp32 = (_positive(k, data[k]) for k in ("memory_bytes", "bandwidth_bytes_per_s", "flops_bf16", "flops_fp32"))
+    note = ", ".join(f"{k} {v}" for k, v in conditions.items())
+    source = Source("python -m compute call machine.measure", read_on=_text("conditions.date", conditions["date"]), note=note)
+    return Chip("this-machine", _text("name", data["name"]), memory, bandwidth, {"bf16": bf16, "fp32": fp32}, source, measured=True)
 
 
 @dataclass(frozen=True)
@@ -203,12 +257,13 @@ ChipRef = str | dict
 def model(ref: ModelRef) -> ModelShape:
     """A model by name, or an object of one's own: a Hugging Face config, or {"parameters": …, "kv_bytes_per_token": …}."""
     if isinstance(ref, str):
-        if ref not in models():
+        if ref not in _models():
             raise UnknownName("model", "模型", ref, list(models()))
-        return models()[ref]
+        return _whole(_models()[ref])
     if "hidden_size" in ref or "text_config" in ref:
         return shapes.from_config(ref, name=str(ref.get("name", "inline")))
     if "parameters" in ref:
+        _only(ref, "parameters", "kv_bytes_per_token", "name")
         numbers = {k: _positive(f"model.{k}", ref[k]) for k in ("parameters", "kv_bytes_per_token") if k in ref}
         return shapes.sized(**numbers, name=str(ref.get("name", "inline")))
     raise BadInput(
@@ -222,10 +277,13 @@ def chip(ref: ChipRef) -> Chip:
     if isinstance(ref, str):
         if ref == "this-machine" and not measured_at():
             raise Refused("not_measured", seconds=MEASURING_SECONDS)
-        if ref not in chips():
-            raise UnknownName("chip", "芯片", ref, list(chips()))
-        return chips()[ref]
+        if ref == "this-machine":
+            return this_machine()
+        if ref not in _chips():
+            raise UnknownName("chip", "卡", ref, list(chips()))
+        return _whole(_chips()[ref])
     needed = ("memory_bytes", "bandwidth_bytes_per_s", "flops_bf16")
+    _only(ref, *needed, "name")
     if missing := [k for k in needed if k not in ref]:
         raise BadInput("chip", sorted(ref), f"an object needs {', '.join(missing)}", f"对象里还缺 {', '.join(missing)}")
     memory, bandwidth, flops = (_positive(f"chip.{k}", ref[k]) for k in needed)
@@ -237,9 +295,18 @@ ModelName = Annotated[str, AfterValidator(lambda id: model(id).id)]
 ChipName = Annotated[str, AfterValidator(lambda id: chip(id).id)]
 
 
+def _only(ref: dict, *known: str) -> None:
+    for key in ref:
+        if key not in known:
+            raise UnknownName("key", "键", key, list(known))
+
+
+MOST = 1e24  # above every card and model, and far from where a product of two overflows
+
+
 def _positive(field: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-        raise BadInput(field, value, "a positive number is needed", "要填正数")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= MOST:
+        raise BadInput(field, value, f"a positive number up to {MOST:g} is needed", f"要填 {MOST:g} 以内的正数")
     return float(value)
 
 

@@ -137,8 +137,10 @@ def complaint(e: pydantic.ValidationError, known: list[str]) -> BadInput | Unkno
     }
     if kind in bounds:
         en, zh = (words.format(**limits) for words in bounds[kind])
-    elif kind.startswith(("int", "float", "finite")):
-        en, zh = "a number is needed" if "float" in kind else "a whole number is needed", "要填数字" if "float" in kind else "要填整数"
+    elif kind.startswith("int"):
+        en, zh = "a whole number is needed", "要填整数"
+    elif kind.startswith(("float", "finite")):
+        en, zh = "a number is needed", "要填数字"
     else:
         en, zh = first["msg"][0].lower() + first["msg"][1:], f"类型不对（{kind}）"
     shown = value if isinstance(value, (int, float, bool, type(None))) else str(value)[:80]

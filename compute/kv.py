@@ -165,4 +165,6 @@ def of_shape(
     kv_bits: KvBits = 16,
 ) -> float:
     """Bytes per token of a cache described by hand. `kv_heads` matters for GQA only: MHA keeps all heads, MQA one."""
+    if kind == "gqa" and heads % kv_heads:
+        raise BadInput("kv_heads", kv_heads, f"it must divide the {heads} query heads", f"要能整除 {heads} 个查询头")
     return layers * Heads(heads, kv_heads, head_dim, head_dim, latent, rope_dim).values(kind) * kv_bits / 8

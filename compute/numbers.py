@@ -28,6 +28,7 @@ def resolve(name: str) -> Quantity:
         return _known("number", "数", name, {"=" + k: v for k, v in CLAIMS.items()})()
     if name.startswith("~"):
         return _measured(_known("number", "数", name, {"~" + k: k for k in measured_entries()}))
+    facts.refuse_broken(name.rpartition(".")[0])
     return _known("number", "数", name, quoted_names())
 
 
@@ -93,7 +94,7 @@ def _from_paper(name: str, row: dict[str, Any]) -> Quantity:
         conditions = {k: row[k] for k in ("self_reported", "baseline", "verified") if row.get(k)}
         return Quantity(value, row["unit"], "quoted", source=source, conditions=conditions, says=row.get("claim", {}))
     except KeyError as e:
-        raise BrokenData("data/papers.toml", f"[{name}] lacks {e}") from None
+        raise BrokenData("data/papers.toml", f"[{name}] lacks {e}", f"[{name}] 缺少 {e}") from None
 
 
 @cache
@@ -114,4 +115,4 @@ def _measured(key: str) -> Quantity:
             entry["conditions"], tuple(interval) if interval else None, entry.get("says", {}),
         )  # fmt: skip
     except KeyError as e:
-        raise BrokenData("data/precomputed.json", f"entry {key} lacks {e}") from None
+        raise BrokenData("data/precomputed.json", f"entry {key} lacks {e}", f"条目 {key} 缺少 {e}") from None

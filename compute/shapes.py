@@ -11,9 +11,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Mapping
 
-from compute.errors import BadInput
+from compute.errors import BadInput, UnknownName
 from compute.quantity import Source
 
+LAYER_KINDS = ("full_attention", "sliding_attention", "linear_attention")
+FAMILIES = (  # model_type of configs whose attention and SwiGLU are those counted here
+    "llama", "mistral", "mixtral", "phi3", "qwen2", "qwen3", "qwen3_moe", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text",
+    "deepseek_v2", "deepseek_v3", "glm4_moe", "gpt_oss",
+)  # fmt: skip
 STATE_BYTES_PER_VALUE = 4  # recurrent states are kept in FP32
 
 
@@ -99,8 +104,12 @@ class ModelShape:
 
 def from_config(config: Mapping[str, Any], id: str = "inline", name: str = "", **more: Any) -> ModelShape:
     """Read a Hugging Face config. Raises BadInput for a missing or impossible key."""
-    c = _Keys(config.get("text_config", config))
-    hidden, layers, vocabulary = c.whole("hidden_size"), c.whole("num_hidden_layers"), c.whole("vocab_size")
+    if not isinstance(text := config.get("text_config", config), dict):
+        raise BadInput("model.text_config", text, "an object of keys is needed", "要填一个带键的对象")
+    c = _Keys(text)
+    if c.has("model_type") and c.get("model_type") not in FAMILIES:
+        raise UnknownName("model_type", "模型类型（model_type）", c.get("model_type"), list(FAMILIES))
+    hidden, layers, vocabulary = c.whole("hidden_size"), c.whole("num_hidden_layers", most=10_000), c.whole("vocab_size")
     kinds = Counter(_layer_kinds(c, layers))
     matrices: list[Matrices] = []
     caches: list[Cache] = []
@@ -122,7 +131,8 @@ def from_config(config: Mapping[str, Any], id: str = "inline", name: str = "", *
     feed_forward, small = _feed_forward(c, hidden, layers)
     matrices += feed_forward
     matrices.append(Matrices("lm_head", hidden * vocabulary))
-    embedding = 0 if c.get("tie_word_embeddings", config.get("tie_word_embeddings", False)) else hidden * vocabulary
+    tied = c.flag("tie_word_embeddings", _Keys(config).flag("tie_word_embeddings"))
+    embedding = 0 if tied else hidden * vocabulary
     return ModelShape(
         id=id,
         name=name or id,
@@ -132,7 +142,7 @@ def from_config(config: Mapping[str, Any], id: str = "inline", name: str = "", *
         other_parameters=embedding + vectors + small,
         hidden=hidden,
         layers=layers,
-        context_maximum=c.get("max_position_embeddings"),
+        context_maximum=c.whole("max_position_embeddings") if c.has("max_position_embeddings") else None,
         config=dict(config),
         **more,
     )
@@ -141,6 +151,8 @@ def from_config(config: Mapping[str, Any], id: str = "inline", name: str = "", *
 def sized(parameters: float, kv_bytes_per_token: float = 0, id: str = "inline", name: str = "", **more: Any) -> ModelShape:
     """A model known by its size alone: no shapes, no attention FLOPs. It must fit like any other, unless `textbook=True`
     marks it as a lecture's arithmetic."""
+    if parameters < 1:
+        raise BadInput("model.parameters", parameters, "at least 1 parameter is needed", "至少要 1 个参数")
     caches = (Cache("given", 1, kv_bytes_per_token / 2, 0, 0),) if kv_bytes_per_token else ()
     return ModelShape(id, name or id, (Matrices("weights", int(parameters)),), caches, 0, 0, **more)
 
@@ -157,26 +169,41 @@ class _Keys:
     def get(self, key: str, default: Any = None) -> Any:
         return self.config[key] if self.has(key) else default
 
-    def whole(self, *keys: str) -> int:
+    def whole(self, *keys: str, least: int = 1, most: int = 10**9) -> int:
         for key in keys:
             if self.has(key):
                 value = self.config[key]
-                if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                    raise BadInput(f"model.{key}", value, "a whole number from 1 up is needed", "要填 1 以上的整数")
+                if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+                    raise BadInput(f"model.{key}", value, f"a whole number from {least} to {most} is needed", f"要填 {least} 到 {most} 的整数")
                 return value
         raise BadInput(f"model.{keys[0]}", None, "the config lacks this key", "配置里缺少这个键")
+
+    def count(self, key: str) -> int:
+        """0 where the key is absent."""
+        return self.whole(key, least=0) if self.has(key) else 0
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        value = self.get(key, default)
+        if not isinstance(value, bool):
+            raise BadInput(f"model.{key}", value, "true or false is needed", "要填 true 或 false")
+        return value
 
 
 def _layer_kinds(c: _Keys, layers: int) -> list[str]:
     if c.has("layer_types"):
         kinds = c.get("layer_types")
+        if not isinstance(kinds, list):
+            raise BadInput("model.layer_types", kinds, "a list with one entry a layer is needed", "要填一个列表，每层一项")
         if len(kinds) != layers:
             raise BadInput("model.layer_types", len(kinds), f"{layers} layers need {layers} entries", f"{layers} 层需要 {layers} 项")
+        for kind in kinds:
+            if kind not in LAYER_KINDS:
+                raise UnknownName("layer type", "层类型", kind, list(LAYER_KINDS))
         return kinds
     if c.has("full_attention_interval"):
         every = c.whole("full_attention_interval")
         return ["full_attention" if (i + 1) % every == 0 else "linear_attention" for i in range(layers)]
-    windowed = c.has("sliding_window") and c.get("use_sliding_window", True)
+    windowed = c.has("sliding_window") and c.flag("use_sliding_window", True)
     return ["sliding_attention" if windowed else "full_attention"] * layers
 
 
@@ -186,10 +213,13 @@ def _softmax_attention(c: _Keys, hidden: int, layers: int, window: int | None) -
     head_dim = c.whole("head_dim") if c.has("head_dim") else hidden // heads
     if heads % kv_heads:
         raise BadInput("model.num_key_value_heads", kv_heads, f"it must divide the {heads} query heads", f"要能整除 {heads} 个查询头")
-    gate = 2 if c.get("attn_output_gate", False) else 1  # the gate comes out of a q_proj of twice the width
+    if head_dim < 1:
+        raise BadInput("model.num_attention_heads", heads, f"hidden_size {hidden} is too small for so many heads", f"hidden_size 只有 {hidden}，分不成这么多头")
+    always = c.get("model_type") == "qwen3_next"  # its configs do not say so
+    gate = 2 if c.flag("attn_output_gate", always) else 1  # the gate comes out of a q_proj of twice the width
     q, kv = heads * head_dim, kv_heads * head_dim
-    biases = {"qwen2": q + 2 * kv}.get(c.get("model_type"), (q * gate + 2 * kv + hidden) if c.get("attention_bias", False) else 0)
-    norms = 2 * head_dim if str(c.get("model_type", "")).startswith("qwen3") or c.get("use_qk_norm", False) else 0
+    biases = {"qwen2": q + 2 * kv}.get(c.get("model_type"), (q * gate + 2 * kv + hidden) if c.flag("attention_bias") else 0)
+    norms = 2 * head_dim if str(c.get("model_type", "")).startswith("qwen3") or c.flag("use_qk_norm") else 0
     sinks = heads if c.get("model_type") == "gpt_oss" else 0
     kind = "mha" if kv_heads == heads else "mqa" if kv_heads == 1 else "gqa"
     name = f"{kind}.window" if window else kind
@@ -209,7 +239,7 @@ def _mla(c: _Keys, hidden: int, layers: int) -> tuple[list[Matrices], Cache, int
     Decode is counted in the absorbed form, which multiplies queries with the latent itself."""
     heads, latent, rope = c.whole("num_attention_heads"), c.whole("kv_lora_rank"), c.whole("qk_rope_head_dim")
     nope, value = c.whole("qk_nope_head_dim"), c.whole("v_head_dim")
-    q_latent = c.get("q_lora_rank")
+    q_latent = c.count("q_lora_rank")
     q = hidden * q_latent + q_latent * heads * (nope + rope) if q_latent else hidden * heads * (nope + rope)
     return (
         [
@@ -218,7 +248,7 @@ def _mla(c: _Keys, hidden: int, layers: int) -> tuple[list[Matrices], Cache, int
             Matrices("mla.out", heads * value * hidden, layers),
         ],
         Cache("mla", layers, latent + rope, 2 * heads * (2 * latent + rope), 2 * heads * (nope + rope + value)),
-        layers * (latent + (q_latent or 0)),
+        layers * (latent + q_latent),
     )
 
 
@@ -250,13 +280,20 @@ def _feed_forward(c: _Keys, hidden: int, layers: int) -> tuple[list[Matrices], i
     experts, used = c.whole(experts_key), c.whole("num_experts_per_tok", "experts_per_token")
     if used > experts:
         raise BadInput("model.num_experts_per_tok", used, f"there are only {experts} experts", f"总共只有 {experts} 个专家")
-    dense = int(c.get("first_k_dense_replace", 0))
+    dense = c.count("first_k_dense_replace")
+    if dense > layers:
+        raise BadInput("model.first_k_dense_replace", dense, f"there are only {layers} layers", f"总共只有 {layers} 层")
+    for key, everywhere in (("mlp_only_layers", []), ("decoder_sparse_step", 1), ("moe_layer_freq", 1)):
+        if c.get(key, everywhere) != everywhere:
+            raise BadInput(f"model.{key}", c.get(key), f"only {everywhere} can be counted", f"只能计算 {everywhere} 的情形")
     sparse = layers - dense
     width = c.whole("moe_intermediate_size", "intermediate_size")
     parts = [Matrices("swiglu", 3 * hidden * c.whole("intermediate_size"), dense)] if dense else []
     parts += [Matrices("router", hidden * experts, sparse), Matrices("experts", 3 * hidden * width, sparse, experts, used)]
-    if shared := int(c.get("n_shared_experts", 0)):
-        parts.append(Matrices("shared_expert", 3 * hidden * width * shared, sparse))
+    if shared := c.count("n_shared_experts") * width:
+        parts.append(Matrices("shared_expert", 3 * hidden * shared, sparse))
+    if shared := c.count("shared_expert_intermediate_size"):  # Qwen: one, of its own width, behind a gate of one output
+        parts.append(Matrices("shared_expert", 3 * hidden * shared + hidden, sparse))
     biases = 0
     if c.get("model_type") == "gpt_oss":  # router and expert biases
         biases = sparse * (experts + experts * (2 * width + hidden))

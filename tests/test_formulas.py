@@ -461,3 +461,18 @@ def test_only_the_lecture_s_model_may_be_too_large():
         roofline.decode({"parameters": 70e9}, "rtx-4090")
     step = roofline.decode("70b-dense", "h100-sxm", context=0)
     assert step.textbook and step.cards_needed == 2  # 140 GB on cards of 80 GB
+
+
+def test_qwen3_next_has_a_shared_expert_of_its_own_width():
+    """Catches the shared expert forgotten (it has no n_shared_experts), its gate, and the output gate that configs of
+    this family do not name. Referee: the parameters of the same model built by transformers."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    config = {
+        "hidden_size": 128, "intermediate_size": 96, "num_hidden_layers": 8, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "head_dim": 32, "vocab_size": 1000, "full_attention_interval": 4, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+        "linear_key_head_dim": 16, "linear_value_head_dim": 16, "linear_conv_kernel_dim": 4, "num_experts": 8,
+        "num_experts_per_tok": 2, "moe_intermediate_size": 40, "shared_expert_intermediate_size": 56, "tie_word_embeddings": False,
+    }  # fmt: skip
+    with torch.device("meta"):
+        built = transformers.Qwen3NextForCausalLM(transformers.Qwen3NextConfig(**config))
+    assert facts.model(config | {"model_type": "qwen3_next"}).parameters == sum(p.numel() for p in built.parameters())
