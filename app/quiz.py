@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 import unicodedata
 from dataclasses import dataclass
@@ -68,11 +69,19 @@ class Numeric:
 Item = Choice | Numeric
 
 
-def read_number(text: str) -> float | None:
-    """65.4, 2,304, ２３０４, 1.9e3, 0.34%; None when it is not a number."""
-    cleaned = unicodedata.normalize("NFKC", text).replace(",", "").replace("−", "-").replace(" ", "").removesuffix("%")
+WRITTEN = re.compile(r"[+-]?(\d+|\d{1,3}(,\d{3})+|\d{1,3}( \d{3})+)?(\.\d*)?(e[+-]?\d+)?", re.I)
+
+
+def read_number(text: str, unit: str = "") -> float | None:
+    """65.4, 2,304, ２３０４, 1.9e3, and 0.34% where % is asked for; None when it is not a number. A comma only parts
+    thousands: 93,66 may mean 93.66 or 9366."""
+    cleaned = unicodedata.normalize("NFKC", text).replace("−", "-").strip()
+    if unit.split()[:1] == ["%"]:
+        cleaned = cleaned.removesuffix("%").rstrip()
+    if not WRITTEN.fullmatch(cleaned):
+        return None
     try:
-        value = float(cleaned)
+        value = float(cleaned.replace(",", "").replace(" ", ""))
     except ValueError:
         return None
     return value if math.isfinite(value) else None
@@ -89,7 +98,7 @@ def _load(path: Path, changed: int) -> tuple[Item, ...]:
     try:
         rows = tomllib.loads(path.read_text(encoding="utf-8"))["item"]
         items = tuple(_item(row) for row in rows)
-    except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as reason:
+    except (KeyError, TypeError, ValueError) as reason:  # a TOML error is a ValueError
         raise BrokenData(name, f"{type(reason).__name__}: {reason}") from None
     if len({item.id for item in items}) != len(items):
         raise BrokenData(name, "two items share an id")

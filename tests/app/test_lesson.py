@@ -39,6 +39,7 @@ def test_a_wrong_directive_names_its_line(body, said):
     ('+++\ntitle = "T\n+++\n', "front matter"),
     (FRONT.replace("minutes = 5", 'minutes = "five"'), "minutes"),
     (FRONT.replace('takeaway = "t"\n', ""), "takeaway"),
+    (FRONT.replace("+++\n", '+++\nprerequisites = 5\n', 1), "prerequisites"),
     (FRONT.replace("+++\n", '+++\ncolour = "red"\n', 1), "colour"),
 ])
 def test_wrong_front_matter_says_which_key(front, said):
@@ -114,10 +115,20 @@ options = [{id = "x", zh = "甲", en = "x"}, {id = "y", zh = "乙", en = "y", ri
 """
 
 
-@pytest.mark.parametrize("text,number", [("65.4", 65.4), ("2,304", 2304), ("２３０４", 2304), ("1.9e3", 1900), ("0.34%", 0.34), ("−3", -3),
+@pytest.mark.parametrize("text,number", [("65.4", 65.4), ("2,304", 2304), ("２３０４", 2304), ("1.9e3", 1900), ("−3", -3), ("1,234", 1234), ("12,345,678.5", 12345678.5),
+                                         ("2 304", 2304), (" .5 ", 0.5), ("93,66", None), ("0,5", None), ("1,2345", None), ("1,,234", None),
+                                         ("93 66", None), ("1_000", None), (",", None), (".", None), ("0.34%", None), ("66 token/s", None),
                                          ("七十", None), ("", None), ("nan", None), ("inf", None), ("1.2.3", None)])
 def test_numbers_as_people_write_them(text, number):
-    assert quiz.read_number(text) == number
+    """Catches: a comma for the decimal point read as nothing, a number a hundred times too large."""
+    assert quiz.read_number(text, "token/s") == number
+
+
+@pytest.mark.parametrize("unit", ["%", "% 3"])
+def test_a_percent_sign_is_read_where_percent_is_asked_for(unit):
+    """Catches: 0.34% called no number where the question asks for %, or taken as token/s where it does not."""
+    assert quiz.read_number("0.34%", unit) == quiz.read_number("0.34 ％", unit) == quiz.read_number("0.34", unit) == 0.34
+    assert quiz.read_number("0.34%") is None
 
 
 def test_a_numeric_answer_is_graded_from_the_function_in_the_asked_unit(sample_lessons):
