@@ -3,7 +3,16 @@
 A request that cannot be (empty prompt, too long, a token outside the vocabulary) is a plain BadInput.
 """
 
+from pathlib import Path
+
 from compute.errors import LabError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def shown(path: Path) -> str:
+    """As the repository has it: a page says this sentence, and where the repository lies is nobody's business there."""
+    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
 
 
 class ModelError(LabError):
@@ -13,7 +22,12 @@ class ModelError(LabError):
 
     def __init__(self, model: object, reason: str, reason_zh: str, way_out: str, way_out_zh: str):
         super().__init__(
-            "no_model", model=str(model), reason=reason, reason_zh=reason_zh, way_out=way_out, way_out_zh=way_out_zh
+            "no_model",
+            model=shown(model) if isinstance(model, Path) else str(model),
+            reason=reason,
+            reason_zh=reason_zh,
+            way_out=way_out,
+            way_out_zh=way_out_zh,
         )
 
 

@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from compute.engine import directory, gguf_file, smollm2
 from compute.engine.device import choose_device, choose_dtype, free_memory
-from compute.engine.errors import DoesNotFit, ModelError, ModelMissing, SettingWrong
+from compute.engine.errors import DoesNotFit, ModelError, ModelMissing, SettingWrong, shown
 from compute.engine.loader import Model, load
 from compute.errors import UnknownName
 
@@ -155,7 +155,7 @@ def require(entry: Entry) -> None:
         "optional": ("fetch it: python3 run.py models", "请下载：python3 run.py models"),
         "operator": ("correct path in models.toml", "请改正 models.toml 里的 path"),
     }[entry.source]
-    raise ModelMissing(entry.id, f"{entry.path} is not there", f"{entry.path} 不存在", out, out_zh)
+    raise ModelMissing(entry.id, f"{shown(entry.path)} is not there", f"{shown(entry.path)} 不存在", out, out_zh)
 
 
 def require_room(entry: Entry) -> None:

@@ -24,16 +24,17 @@ def serve(
     limits: Limits | None = None, preload: bool = True,
 ) -> int:  # fmt: skip
     """Serves until SIGTERM or SIGINT, then gives running calls `limits.drain_seconds`. Returns the exit status:
-    0 after such an end; 2, with one sentence on stderr, when the address cannot be had or the device is not there."""
+    0 after such an end; 2, with one sentence on stderr, when the address cannot be had, or the device or a
+    list of models that was asked for is not there."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     machine, limits = Machine(device), limits or Limits()
     os.environ[DEVICE_VARIABLE] = device
     if device not in ("auto", "cpu"):  # cpu and auto always work, and looking costs the import of torch
-        from compute.engine.errors import SettingWrong
+        from compute.engine.errors import ModelError
 
         try:
             machine.prepare()
-        except SettingWrong as error:
+        except ModelError as error:
             return _sorry(str(error))
     try:
         listening = listen(host, port)

@@ -110,3 +110,17 @@ def test_a_model_larger_than_the_free_memory_is_refused(root, made, monkeypatch)
         registry.discover(root).get("a")
     monkeypatch.setattr(registry, "free_memory", lambda device: 2 * theirs.num_parameters())
     assert registry.discover(root).get("a").weights.dtype == torch.bfloat16
+
+
+def test_a_file_of_ours_is_named_as_the_repository_has_it():
+    """Catches: where the repository lies on the server, told to every reader of a page; a file elsewhere left unfindable."""
+    ours = registry.ROOT / "data" / "checkpoints" / "mini-1"
+    with pytest.raises(ModelMissing) as missing:
+        registry.require(registry.Entry("mini-1", "Mini 1", ours, "checkpoint"))
+    with pytest.raises(ModelMissing) as empty:
+        registry.directory.read(ours)
+    for error in (missing.value, empty.value):
+        for lang in ("zh", "en"):
+            assert "data/checkpoints/mini-1" in error.message(lang) and str(registry.ROOT) not in error.message(lang)
+    with pytest.raises(ModelMissing, match="/srv/none is not there"):
+        registry.require(registry.Entry("a", "A", registry.Path("/srv/none"), "operator"))
