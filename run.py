@@ -16,6 +16,7 @@ import argparse
 import ctypes
 import errno
 import hashlib
+import http.client
 import os
 import shutil
 import signal
@@ -33,8 +34,10 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 HEALTH_EVERY_S = 5.0
 HEALTH_TIMEOUT_S = 10.0
+REMOTE_TIMEOUT_S = 3.0
 HEALTH_MISSES = 3  # in a row, and only once it has answered: loading a model may keep it busy
 STARTUP_S = 120.0
+CANNOT_START = 2  # the service's exit code when its settings are to blame, after a sentence that says which
 STEADY_S = 60.0  # a service that lived this long has recovered; its back-off starts over
 CHINESE = (os.environ.get("LC_ALL") or os.environ.get("LC_MESSAGES") or os.environ.get("LANG") or "").startswith("zh")
 
@@ -74,7 +77,7 @@ def make_venv() -> None:
     if made.returncode:
         print((made.stdout + made.stderr).strip())
         raise Stop(
-            "无法建立 .venv。Debian/Ubuntu 上请先执行:apt install python3-venv,然后重试。",
+            "无法建立 .venv。Debian/Ubuntu 上请先执行：apt install python3-venv，然后重试。",
             "Could not make .venv. On Debian or Ubuntu run `apt install python3-venv`, then try again.",
         )
 
@@ -84,18 +87,18 @@ def install(names: list[str]) -> None:
     files = [ROOT / name for name in names]
     for file in files:
         if not file.exists():
-            raise Stop(f"缺少文件 {file.name};请从仓库恢复它。", f"{file.name} is missing; restore it from the repository.")
+            raise Stop(f"缺少文件 {file.name}；请从仓库恢复它。", f"{file.name} is missing; restore it from the repository.")
     make_venv()
     mark = VENV / f"installed-{'-'.join(file.stem for file in files)}"
     if mark.exists() and mark.read_text() == stamp(files):
         return
-    say(f"正在安装 {'、'.join(names)}(第一次需要几分钟)…", f"Installing {' and '.join(names)} (the first time takes minutes) …")
+    say(f"正在安装 {'、'.join(names)}（第一次需要几分钟）…", f"Installing {' and '.join(names)} (the first time takes minutes) …")
     command = [PYTHON, "-m", "pip", "install", "--disable-pip-version-check"]
     for file in files:
         command += ["-r", file]
     if subprocess.run(command, cwd=ROOT).returncode:
         raise Stop(
-            "安装失败,原因见上。请检查网络(或 pip 镜像设置)与磁盘空间,再执行一次同样的命令;已装好的部分会保留。",
+            "安装失败，原因见上。请检查网络（或 pip 镜像设置）与磁盘空间，再执行一次同样的命令；已装好的部分会保留。",
             "Installing failed; the reason is above. Check the network (or pip's mirror) and the disk space, then run the "
             "same command again; what is installed already is kept.",
         )
@@ -132,8 +135,8 @@ def install_browser() -> None:
     prefix = may_use_apt()
     if prefix is None:
         raise Stop(
-            f"浏览器测试还缺少:{'、'.join(missing)}。请安装(Debian/Ubuntu:sudo apt install {' '.join(missing)}),"
-            "或用环境变量 INFERENCE_LAB_CHROMIUM 指出 Chromium 的路径,再重试。",
+            f"浏览器测试还缺少：{'、'.join(missing)}。请安装（Debian/Ubuntu：sudo apt install {' '.join(missing)}），"
+            "或用环境变量 INFERENCE_LAB_CHROMIUM 指出 Chromium 的路径，再重试。",
             f"The browser tests need {' and '.join(missing)}. Install it (Debian/Ubuntu: sudo apt install {' '.join(missing)}), "
             "or set INFERENCE_LAB_CHROMIUM to the path of a Chromium, and try again.",
         )
@@ -142,7 +145,7 @@ def install_browser() -> None:
     for arguments in (["update"], ["install", "-y", "--no-install-recommends", *missing]):
         if subprocess.run([*prefix, "apt-get", "-qq", *arguments], env=environment).returncode:
             raise Stop(
-                f"apt-get {arguments[0]} 失败,原因见上。请手动安装 {' '.join(missing)},再重试。",
+                f"apt-get {arguments[0]} 失败，原因见上。请手动安装 {' '.join(missing)}，再重试。",
                 f"apt-get {arguments[0]} failed; the reason is above. Install {' '.join(missing)} by hand and try again.",
             )
 
@@ -187,7 +190,7 @@ def answers(url: str, timeout_s: float) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=timeout_s) as reply:
             return reply.status == 200
-    except (urllib.error.URLError, OSError):
+    except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError):  # ValueError: no address at all
         return False
 
 
@@ -201,6 +204,7 @@ class Compute:
     process: subprocess.Popen | None = None
     started: float = 0.0
     ready: bool = False
+    was_ready: bool = False
     misses: int = 0
     back_off_s: float = 1.0
     start_at: float = 0.0
@@ -217,7 +221,7 @@ class Compute:
         self.process = None
         if self.ready and now - self.started > STEADY_S:
             self.back_off_s = 1.0
-        say(f"{zh}{self.back_off_s:.0f} 秒后重启;其间页面改用已存的结果。",
+        say(f"{zh}{self.back_off_s:.0f} 秒后重启；其间页面改用已存的结果。",
             f"{en} Starting it again in {self.back_off_s:.0f} s; until then the pages use stored results.")
         self.start_at, self.back_off_s = now + self.back_off_s, min(60.0, 2 * self.back_off_s)
 
@@ -227,15 +231,17 @@ class Compute:
                 self.start(now)
             return
         code = self.process.poll()
+        if code == CANNOT_START and not self.was_ready:  # it would say the same at every try
+            raise Stop("计算服务无法这样启动，原因见上。", "The compute service cannot start like this; the reason is above.", 2)
         if code is not None:
-            self.failed(now, f"计算服务退出了(退出码 {code})。", f"The compute service ended (exit code {code}).")
+            self.failed(now, f"计算服务退出了（退出码 {code}）。", f"The compute service ended (exit code {code}).")
             return
         if now < self.check_at:
             return
         if answers(f"http://127.0.0.1:{self.port}/healthz", HEALTH_TIMEOUT_S if self.ready else 1.0):
             if not self.ready:
                 say("计算服务已就绪。", "The compute service is ready.")
-            self.ready, self.misses = True, 0
+            self.ready, self.was_ready, self.misses = True, True, 0
             self.check_at = now + HEALTH_EVERY_S
             return
         self.misses += 1
@@ -258,16 +264,16 @@ def check_port(host: str, port: int) -> None:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
     except socket.gaierror:
-        raise Stop(f"不认识主机 {host};请用 127.0.0.1 或 0.0.0.0。", f"Host {host} is not known; use 127.0.0.1 or 0.0.0.0.", 2) from None
+        raise Stop(f"不认识主机 {host}；请用 127.0.0.1 或 0.0.0.0。", f"Host {host} is not known; use 127.0.0.1 or 0.0.0.0.", 2) from None
     except OSError as error:
         free = port + 1 if port < 65535 else 8501
         if error.errno == errno.EADDRINUSE:
             raise Stop(
-                f"端口 {port} 已被别的程序占用。请关掉那个程序,或换一个端口:python3 run.py --port {free}",
+                f"端口 {port} 已被别的程序占用。请关掉那个程序，或换一个端口：python3 run.py --port {free}",
                 f"Port {port} is in use by another program. Stop that program, or choose another port: python3 run.py --port {free}",
             ) from None
         raise Stop(
-            f"无法在 {host} 的端口 {port} 上监听({error.strerror})。请换一个:python3 run.py --host 127.0.0.1 --port 8501",
+            f"无法在 {host} 的端口 {port} 上监听（{error.strerror}）。请换一个：python3 run.py --host 127.0.0.1 --port 8501",
             f"Cannot listen on {host}, port {port} ({error.strerror}). Choose another: python3 run.py --host 127.0.0.1 --port 8501",
         ) from None
 
@@ -295,7 +301,10 @@ def serve(options: argparse.Namespace) -> int:
         environment["INFERENCE_LAB_COMPUTE"] = "embedded"
         environment["OMP_WAIT_POLICY"] = "PASSIVE"
     elif options.compute:
-        environment["INFERENCE_LAB_COMPUTE"] = options.compute.rstrip("/")
+        address = environment["INFERENCE_LAB_COMPUTE"] = options.compute.rstrip("/")
+        if not answers(f"{address}/healthz", REMOTE_TIMEOUT_S):
+            say(f"{address} 没有计算服务应答；页面先用已存的结果，等它应答后会自动接上。",
+                f"No compute service answers at {address}; the pages use stored results and connect once it does.")
     else:
         compute = Compute(free_port(), options.device, environment | {"OMP_WAIT_POLICY": "PASSIVE"})
         environment["INFERENCE_LAB_COMPUTE"] = f"http://127.0.0.1:{compute.port}"
@@ -310,10 +319,10 @@ def serve(options: argparse.Namespace) -> int:
         while True:
             now = time.monotonic()
             if web.poll() is not None:
-                raise Stop(f"网页服务退出了(退出码 {web.returncode}),原因见上。", f"The web server ended (exit code {web.returncode}); the reason is above.")
+                raise Stop(f"网页服务退出了（退出码 {web.returncode}），原因见上。", f"The web server ended (exit code {web.returncode}); the reason is above.")
             if not told and answers(f"{address}/healthz", 1.0):
                 told = True
-                say(f"\n  课件已打开:{address}\n  按 Ctrl-C 结束。\n", f"\n  The courseware is open: {address}\n  Ctrl-C ends it.\n")
+                say(f"\n  课件已打开：{address}\n  按 Ctrl-C 结束。\n", f"\n  The courseware is open: {address}\n  Ctrl-C ends it.\n")
                 open_browser(address)
             if not told and now > deadline:
                 raise Stop(f"网页服务 {STARTUP_S:.0f} 秒内没有就绪。", f"The web server was not ready within {STARTUP_S:.0f} s.")
@@ -329,10 +338,10 @@ def serve(options: argparse.Namespace) -> int:
 def arguments(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="run.py", description=words("打开课件。", "Opens the courseware."),
-        epilog=words("其他命令:run.py setup 只做安装;run.py models 取可选模型;run.py test [pytest 参数] 测试全部。",
+        epilog=words("其他命令：run.py setup 只做安装；run.py models 取可选模型；run.py test [pytest 参数] 测试全部。",
                      "Other commands: run.py setup only installs; run.py models fetches optional models; run.py test [pytest arguments] tests everything."))
-    parser.add_argument("--port", type=int, default=8501, help=words("网页端口(默认 8501)", "port of the pages (8501)"))
-    parser.add_argument("--host", default="127.0.0.1", help=words("监听地址(默认 127.0.0.1)", "address to listen on (127.0.0.1)"))
+    parser.add_argument("--port", type=int, default=8501, help=words("网页端口（默认 8501）", "port of the pages (8501)"))
+    parser.add_argument("--host", default="127.0.0.1", help=words("监听地址（默认 127.0.0.1）", "address to listen on (127.0.0.1)"))
     parser.add_argument("--device", choices=("auto", "cpu", "cuda", "mps"), help=words("模型用的设备", "where the model runs"))
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--embedded", action="store_true", help=words("不另开计算进程", "no second process"))
@@ -348,8 +357,11 @@ def main(argv: list[str]) -> int:
     if command == "serve":
         return serve(arguments(rest))
     if command == "setup":
+        if rest:
+            raise Stop(f"setup 不带参数，却收到 {' '.join(rest)}；请执行：python3 run.py setup",
+                       f"setup takes no arguments, and was given {' '.join(rest)}; run: python3 run.py setup", 2)
         install(["requirements.txt"])
-        say("准备就绪。打开课件:python3 run.py", "Ready. Open the courseware with: python3 run.py")
+        say("准备就绪。打开课件：python3 run.py", "Ready. Open the courseware with: python3 run.py")
         return 0
     if command == "models":
         install(["requirements.txt"])
@@ -358,7 +370,7 @@ def main(argv: list[str]) -> int:
         install(["requirements.txt", "requirements-test.txt"])
         install_browser()
         return subprocess.run([PYTHON, "-m", "pytest", *rest], cwd=ROOT, env=os.environ | {"OMP_WAIT_POLICY": "PASSIVE"}).returncode
-    raise Stop(f"没有命令 {command};可用:(无)、setup、models、test。", f"There is no command {command}; known: (none), setup, models, test.", 2)
+    raise Stop(f"没有命令 {command}；可用：（无）、setup、models、test。", f"There is no command {command}; known: (none), setup, models, test.", 2)
 
 
 def interrupt(*_) -> None:

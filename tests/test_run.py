@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import os
 import shutil
@@ -166,6 +167,33 @@ def test_embedded_and_remote_start_no_second_process(started):
         assert not lab.log("compute.log")
 
 
+def test_a_remote_service_that_does_not_answer_is_said_once(started):
+    """Catches: a wrong address noticed only at the first live run; a complaint about one that does answer."""
+    dead = started("--compute", f"http://127.0.0.1:{free_port()}")
+    dead.until(lambda: answers(dead.port))
+    assert dead.stop().count("No compute service answers at http://127.0.0.1:") == 1
+    lab = started("--compute", f"http://127.0.0.1:{started('--embedded').port}")  # the stand-in answers to /healthz like a service
+    lab.until(lambda: answers(int(lab.process.args[-1].rpartition(":")[2])))
+    again = started("--compute", lab.process.args[-1])
+    again.until(lambda: answers(again.port))
+    assert "No compute service" not in again.stop()
+
+
+@pytest.mark.parametrize("address", ["http://", "http://127.0.0.1:many", "http://[", "http://no.such.host.invalid"])
+def test_an_address_that_is_none_does_not_answer(address):
+    """Catches: a traceback from the library that asks."""
+    assert run.answers(address, 1.0) is False
+
+
+def test_a_service_that_cannot_start_is_not_tried_again(started, scratch):
+    """Catches: a device that is not there, asked for every minute for ever."""
+    (scratch / "compute" / "__main__.py").write_text("import sys\nprint('no cuda here', file=sys.stderr)\nsys.exit(2)\n")
+    lab = started("--device", "cuda")
+    out, _ = lab.process.communicate(timeout=30)
+    assert lab.process.returncode == 2 and "no cuda here" in out and "cannot start like this" in out
+    assert "Starting it again" not in out and "Traceback" not in out and not answers(lab.port)
+
+
 def test_when_the_web_server_dies_so_does_the_rest(started):
     lab = started()
     lab.until(lambda: answers(lab.port))
@@ -239,6 +267,20 @@ def test_back_off_doubles_up_to_a_minute_and_starts_over_after_a_steady_run(watc
     begun[-1].wait()
     compute.watch(now + 100)
     assert compute.start_at == now + 101
+
+
+def test_exit_code_2_after_a_good_start_is_a_failure_like_others(watcher, monkeypatch):
+    """Catches: pages that end because the service could not have its address back at once."""
+    compute, begun, said, _ = watcher
+    compute.watch(0)
+    compute.watch(2)
+    assert compute.was_ready
+    for now in (3, 10):
+        monkeypatch.setattr(compute.process, "poll", lambda: 2)
+        compute.watch(now)
+        assert compute.process is None and "exit code 2" in said[-1]
+        compute.watch(now + 5)
+    assert len(begun) == 3
 
 
 # ---- setting up
@@ -317,10 +359,19 @@ def test_a_busy_port_is_named_with_the_way_out():
     (["--compute", "localhost:9"], "http://"),
     (["--embedded", "--compute", "http://x"], "--embedded"),
     (["dance"], "dance"),
+    (["setup", "--foo"], "--foo"),
 ])
 def test_wrong_arguments_are_answered_with_the_value(arguments, said):
     done = command(*arguments)
     assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
+
+
+def test_chinese_messages_have_chinese_punctuation():
+    """Catches: a half-width comma, colon, semicolon or bracket between Chinese words."""
+    literals = [node.value for node in ast.walk(ast.parse((ROOT / "run.py").read_text(encoding="utf-8")))
+                if isinstance(node, ast.Constant) and isinstance(node.value, str) and any("\u4e00" <= c <= "\u9fff" for c in node.value)]
+    assert len(literals) > 30
+    assert not [text for text in literals if any(mark in text.replace("://", "") for mark in ",;:()!?")]
 
 
 def test_an_older_python_gets_one_sentence():
