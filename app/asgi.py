@@ -31,7 +31,7 @@ from starlette.routing import Route  # noqa: E402
 from starlette.types import ASGIApp, Message, Receive, Scope, Send  # noqa: E402
 from streamlit import file_util  # noqa: E402
 
-from app import lesson, shell  # noqa: E402
+from app import lesson, shell, views  # noqa: E402
 from components import theme, widgets  # noqa: E402
 from components.text import LANGUAGES  # noqa: E402
 from compute.errors import LabError  # noqa: E402
@@ -105,18 +105,34 @@ class Documents:
             await send(message)
 
         path = scope["path"].strip("/")
+        query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        address = scope.get("raw_path", scope["path"].encode()).partition(b"?")[0].decode("latin-1")
+        foreign = False
+
+        async def send_files(message: Message) -> None:
+            """Streamlit answers what it does not know with its document, which finds none of its own files there."""
+            nonlocal foreign
+            if message["type"] == "http.response.start" and message["status"] == 200:
+                foreign = any(name.lower() == b"content-type" and value.startswith(b"text/html") for name, value in message["headers"])
+                if foreign:
+                    await page(path, query, address)(scope, receive, send_with_headers)
+            if not foreign:
+                await send_with_headers(message)
+
         # The client looks for its server under the page's own address too (/roofline/_stcore/health), and needs the 404.
         if scope["method"] not in ("GET", "HEAD") or path.split("/")[0] in SERVED or "_stcore" in path.split("/"):
-            await self.inner(scope, receive, send_with_headers)
+            await self.inner(scope, receive, send_with_headers if path.startswith("component/") else send_files)
             return
-        query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        await page(path, query)(scope, receive, send_with_headers)
+        await page(path, query, address)(scope, receive, send_with_headers)
 
 
-def page(path: str, query: list[tuple[str, str]]) -> Response:
+def page(path: str, query: list[tuple[str, str]], address: str) -> Response:
+    """The answer for a page's name. address: as the browser wrote it, in case it wrote a known page's otherwise."""
     lang = next((value for key, value in query if key == "lang" and value in LANGUAGES), LANGUAGES[0])
     slugs = shell.slugs()
     if path in slugs or path == "":
+        if address != f"/{path}":  # under /roofline/ or //, our relative addresses of scripts and styles lead nowhere
+            return RedirectResponse(f"/{path}" + ("?" + urlencode(query) if query else ""), 302)
         course = lesson.words(lang)("course")
         title = course
         if path and (entry := shell.title_of(path, lang)):
@@ -138,7 +154,7 @@ async def styles(request) -> Response:
 def explain(error: Exception) -> bool:
     """One clear sentence in the reader's language instead of a traceback; the log has the rest."""
     lang = st.session_state.get("lang", LANGUAGES[0])
-    sentence = error.message(lang) if isinstance(error, LabError) else lesson.words(lang)("script_error")
+    sentence = views.told(error, lang) if isinstance(error, LabError) else lesson.words(lang)("script_error")
     st.html(f'<p class="lab-refusal" role="alert">{html.escape(sentence)}</p>')
     return True
 
@@ -152,7 +168,18 @@ async def lifespan(_):
     yield {}
 
 
-widgets()  # a widget that does not import is fatal here, not on a learner's page
+def require() -> None:
+    """Without its instruments and words there is nothing to serve: fatal here, not on a learner's page. A widget that does
+    not import keeps its traceback; a broken file is one sentence."""
+    try:
+        widgets()
+        for lang in LANGUAGES:
+            lesson.words(lang)
+    except LabError as reason:
+        sys.exit("\n".join(views.told(reason, lang) for lang in LANGUAGES))
+
+
+require()
 app = st.App(
     ROOT / "app" / "main.py", lifespan=lifespan, on_script_error=explain, middleware=[Middleware(Documents)],
     routes=[Route("/healthz", healthz), Route(f"/{STYLES}", styles)],

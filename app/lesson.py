@@ -23,6 +23,7 @@ import os
 import re
 import shlex
 import tomllib
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -39,7 +40,12 @@ REQUIRED = {"title": str, "question": str, "minutes": int, "hero": str, "hero_ca
 
 
 def words(lang: str):
-    return load_words(HERE / "text.toml", lang)
+    try:
+        return load_words(HERE / "text.toml", lang)
+    except BrokenData as reason:
+        raise BrokenData("app/text.toml", reason.values["reason"]) from None
+    except (UnicodeDecodeError, KeyError) as reason:
+        raise BrokenData("app/text.toml", f"{type(reason).__name__}: {reason}") from None
 
 
 @dataclass(frozen=True)
@@ -87,6 +93,17 @@ class Lesson:
     def folder(self) -> Path:
         return LESSONS / self.slug
 
+    def keys(self) -> list[str]:
+        """What addresses call its instruments: "roofline-placer", then "roofline-placer.2" for the second of that kind."""
+        found: list[str] = []
+        seen: Counter[str] = Counter()
+        for part in self.parts:
+            if isinstance(part, Instrument):
+                seen[part.widget] += 1
+                number = part.preset.get("instance", seen[part.widget])
+                found.append(part.widget if number == 1 else f"{part.widget}.{number}")
+        return found
+
     def texts(self) -> list[str]:
         """Everything in it that may name a number."""
         return [self.question, self.hero, self.hero_caption, self.takeaway, *(p.text for p in self.parts if isinstance(p, Prose))]
@@ -96,9 +113,15 @@ def planned(lessons: Path | None = None) -> list[Entry]:
     path = (lessons or LESSONS) / "order.toml"
     try:
         rows = tomllib.loads(path.read_text(encoding="utf-8"))["lesson"]
-        return [Entry(**row) for row in rows]
-    except (OSError, tomllib.TOMLDecodeError, KeyError, TypeError) as reason:
-        raise BrokenData(path.name, str(reason)) from None
+        entries = [Entry(**row) for row in rows]
+    except OSError as reason:
+        raise BrokenData("lessons/order.toml", str(reason.strerror)) from None
+    except (ValueError, KeyError, TypeError) as reason:  # a TOML error is a ValueError, and so is a wrong encoding
+        raise BrokenData("lessons/order.toml", f"{type(reason).__name__}: {reason}") from None
+    slugs = [entry.slug for entry in entries]
+    if wrong := [slug for slug in slugs if not isinstance(slug, str) or slugs.count(slug) > 1]:
+        raise BrokenData("lessons/order.toml", f"slug {wrong[0]!r} is not a text or stands twice")
+    return entries
 
 
 def existing(lessons: Path | None = None) -> list[Entry]:
@@ -113,6 +136,8 @@ def load(slug: str, lang: str, lessons: Path | None = None) -> Lesson:
         return _load(path, path.stat().st_mtime_ns)
     except OSError as reason:
         raise BrokenData(f"lessons/{slug}/{path.name}", str(reason.strerror)) from None
+    except UnicodeDecodeError as reason:
+        raise BrokenData(f"lessons/{slug}/{path.name}", str(reason)) from None
 
 
 @lru_cache(maxsize=64)
@@ -132,6 +157,8 @@ def parse(source: str, slug: str, lang: str) -> Lesson:
     for key, kind in REQUIRED.items():
         if not isinstance(front.get(key), kind):
             raise BrokenData(name, f"front matter needs {key} ({kind.__name__}), found {front.get(key)!r}")
+    if not isinstance(front.get("prerequisites", []), list):
+        raise BrokenData(name, f"front matter needs prerequisites (list), found {front['prerequisites']!r}")
     if unknown := set(front) - set(REQUIRED) - {"prerequisites"}:
         raise BrokenData(name, f"front matter has unknown keys: {', '.join(sorted(unknown))}")
     return Lesson(slug, lang, **{key: front[key] for key in REQUIRED}, prerequisites=tuple(front.get("prerequisites", ())),

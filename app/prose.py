@@ -18,6 +18,7 @@ from typing import Any, Iterator, Mapping
 
 from components.text import Words, digits, quantity
 from compute import numbers
+from compute.errors import BadInput
 from compute.quantity import Quantity, Source
 
 PIECE = re.compile(
@@ -74,7 +75,7 @@ def clauses(text: str) -> str:
 
 def plain(text: str, lang: str) -> str:
     """The same for places that hold text only (a browser tab, a link): numbers without their cards."""
-    return PIECE.sub(lambda found: quantity(*_resolved(found["number"]), lang) if found["number"] else found[0], text)
+    return PIECE.sub(lambda found: _written(found["number"], lang)[1] if found["number"] else found[0], text)
 
 
 def names(text: str) -> Iterator[str]:
@@ -89,9 +90,17 @@ def _resolved(reference: str) -> tuple[Quantity, str]:
     return numbers.resolve(name.strip()), unit.strip()
 
 
-def number(reference: str, lang: str, words: Words) -> str:
+def _written(reference: str, lang: str) -> tuple[Quantity, str]:
     found, unit = _resolved(reference)
-    value, space, of = quantity(found, unit, lang).partition(" ")
+    try:
+        return found, quantity(found, unit, lang)
+    except ValueError as reason:
+        raise BadInput("number", reference, str(reason), str(reason)) from None
+
+
+def number(reference: str, lang: str, words: Words) -> str:
+    found, shown = _written(reference, lang)
+    value, space, of = shown.partition(" ")
     shown = literal(value) + (f'<span class="lab-u">&nbsp;{literal(of)}</span>' if space else "")
     return (
         f'<span class="lab-n lab-{found.kind}" tabindex="0"><span class="lab-v">{shown}</span>'

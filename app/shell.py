@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import importlib
 import importlib.util
 from pathlib import Path
@@ -15,19 +14,26 @@ from app.lesson import Entry, words
 from components import frame, widgets
 from components.text import LANGUAGES
 from compute import numbers
-from compute.errors import BrokenData, UnknownName
+from compute.errors import BrokenData, LabError, UnknownName
 
 HERE = Path(__file__).parent
 HTML_LANG = {"zh": "zh-CN", "en": "en"}
 OWN_NAME = {"zh": "中文", "en": "English"}
-SHOWN_VALUE = 60  # characters of a wrong value that are repeated to the reader
 
 _browser = st.components.v2.component("lab_shell", js=(HERE / "shell.js").read_text(encoding="utf-8"))
 
 
 def slugs() -> list[str]:
     """The addresses that exist."""
-    return [entry.slug for entry in lesson.existing()] + (["check"] if has_check() else [])
+    return [entry.slug for entry in course()[0]] + (["check"] if has_check() else [])
+
+
+def course() -> tuple[list[Entry], BrokenData | None]:
+    """The lessons in order; none, and what is wrong, when their order cannot be read."""
+    try:
+        return lesson.existing(), None
+    except BrokenData as reason:
+        return [], reason
 
 
 def has_check() -> bool:
@@ -46,8 +52,9 @@ def title_of(slug: str, lang: str) -> str:
 
 def problems() -> list[str]:
     """What a start-up should complain about: broken lessons and quizzes, unknown numbers, unknown instruments."""
-    found = []
-    for entry in lesson.existing():
+    entries, broken = course()
+    found = [str(broken)] if broken else []
+    for entry in entries:
         for lang in LANGUAGES:
             try:
                 text = lesson.load(entry.slug, lang)
@@ -59,16 +66,16 @@ def problems() -> list[str]:
                 for item in quiz.load(text.folder):
                     if isinstance(item, quiz.Numeric):
                         item.expected()
-            except (BrokenData, UnknownName) as reason:
+            except (LabError, ValueError) as reason:  # ValueError: a number cannot be shown in that unit
                 found.append(f"{entry.slug}/{lang}: {reason}")
     return found
 
 
 def run() -> None:
     lang = reader_language()
-    course = words(lang)("course")
-    entries = lesson.existing()
-    home = st.Page(_named("home", lambda: views.home(lang, entries, pages)), title=words(lang)("course"), default=True)
+    name = words(lang)("course")
+    entries, broken = course()
+    home = st.Page(_named("home", lambda: views.home(lang, entries, pages, broken)), title=name, default=True)
     pages: dict[str, st.Page] = {"": home}
     for entry in entries:
         pages[entry.slug] = _lesson_page(entry, lang, entries, pages)
@@ -79,7 +86,7 @@ def run() -> None:
     asked = st.query_params.get("lesson")  # from an address that is no page, or written by hand
     slug = next((slug for slug, page in pages.items() if page is current), "") if asked is None else asked
     known = slug in pages
-    st.set_page_config(page_title=f"{title_of(slug, lang)} · {course}" if slug and known else course, layout="wide")
+    st.set_page_config(page_title=f"{title_of(slug, lang)} · {name}" if slug and known else name, layout="wide")
     frame.enter(slug)
     with st.sidebar:
         sidebar(lang, entries, pages, slug)
@@ -88,7 +95,7 @@ def run() -> None:
     elif asked in {entry.slug for entry in entries}:
         views.lesson_page(next(entry for entry in entries if entry.slug == asked), lang, entries, pages)
     else:
-        unknown(asked, lang, entries, pages)
+        unknown(asked, lang, entries, pages, broken)
     _browser(key="lab_shell", height=1, data={
         "lang": HTML_LANG[lang],
         "slug": slug if known else "",
@@ -142,12 +149,10 @@ def sidebar(lang: str, entries: list[Entry], pages: dict, slug: str) -> None:
                 st.page_link(pages["check"], label=say("check"), query_params={"lang": lang}, width="stretch")
 
 
-def unknown(value: str, lang: str, entries: list[Entry], pages: dict) -> None:
+def unknown(value: str, lang: str, entries: list[Entry], pages: dict, broken: BrokenData | None) -> None:
     say = words(lang)
-    shown = value if len(value) <= SHOWN_VALUE else value[:SHOWN_VALUE] + "…"
-    sentence = say("unknown_lesson" if entries else "unknown_none", value=shown)
     with st.container(key="lab-prose-unknown"):
-        st.html(f'<p class="lab-refusal" role="alert">{html.escape(sentence)}</p>')
+        views.refuse(views.told(broken, lang) if broken else say("unknown_lesson" if entries else "unknown_none", value=views.cut(value)))
         for entry in entries:
             views.chapter_link(entry, lang, pages[entry.slug])
         st.page_link(pages[""], label=say("back_home"), query_params={"lang": lang}, width="stretch")

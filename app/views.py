@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import html
 from collections import Counter
+from dataclasses import fields
+from pathlib import Path
+from typing import Callable, Iterable
 
+import pydantic
 import streamlit as st
 
 from app import prose, quiz
 from app.lesson import Entry, Instrument, Lesson, Prose, from_heading, load, words
-from components import frame
+from components import frame, widget
 from compute.errors import BrokenData, LabError
+from compute.functions import complaint
+
+ROOT = Path(__file__).resolve().parent.parent
+SHOWN_VALUE = 60  # characters of a wrong value that are repeated to the reader
+SHOWN_NAMES = 3  # of those that an address makes up
 
 
-def home(lang: str, entries: list[Entry], pages: dict) -> None:
+def home(lang: str, entries: list[Entry], pages: dict, broken: BrokenData | None = None) -> None:
+    """broken: what is wrong with the order of the lessons, when that is why there are none."""
     say = words(lang)
     with st.container(key="lab-prose-home"):
         st.html(f'<header class="lab-open"><p class="lab-eyebrow">{_text(say("subtitle"))}</p>'
                 f'<h1>{prose.clauses(say("home_question"))}</h1><p class="lab-lead">{_text(say("home_lead"))}</p></header>')
         if not entries:
-            st.html(f'<p class="lab-refusal">{_text(say("no_lessons"))}</p>')
+            refuse(told(broken, lang) if broken else say("no_lessons"))
             return
         with st.container(key="lab-contents"):
             for entry in entries:
@@ -29,12 +39,12 @@ def home(lang: str, entries: list[Entry], pages: dict) -> None:
 
 def _contents_entry(entry: Entry, lang: str, page) -> None:
     try:
-        text = load(entry.slug, lang)
-    except BrokenData as reason:
-        st.html(f'<p class="lab-refusal">{_text(reason.message(lang))}</p>')
+        question = prose.plain(load(entry.slug, lang).question, lang)
+    except LabError as reason:
+        refuse(told(reason, lang))
         return
     chapter_link(entry, lang, page)
-    st.html(f'<p class="lab-entry-question">{_text(prose.plain(text.question, lang))}</p>')
+    st.html(f'<p class="lab-entry-question">{_text(question)}</p>')
 
 
 def chapter_link(entry: Entry, lang: str, page) -> None:
@@ -49,34 +59,93 @@ def chapter_link(entry: Entry, lang: str, page) -> None:
 
 
 def lesson_page(entry: Entry, lang: str, entries: list[Entry], pages: dict) -> None:
-    text = load(entry.slug, lang)
-    opening(entry, text, entries, pages)
-    takeaway_shown, seen, awaited = False, Counter(), False
-    for position, part in enumerate(text.parts):
-        try:
-            if isinstance(part, Prose):
-                with st.container(key=f"lab-prose-{position}"):
-                    if awaited:
-                        st.html(f'<p class="lab-quiet" role="status">{_text(words(lang)("after_guess"))}</p>')
-                    if told := from_heading(part.text) if awaited else part.text:
-                        st.markdown(prose.markdown(told, lang, words(lang)), unsafe_allow_html=True)
-                awaited = False
-            elif isinstance(part, Instrument):
-                seen[part.widget] += 1
-                with st.container(key=f"lab-instrument-{position}"):
-                    frame.show(part.widget, lang=lang, **{"instance": seen[part.widget]} | part.preset)
-                awaited = "guess" in part.preset and frame.awaits_guess(part.widget, part.preset.get("instance", seen[part.widget]))
-            else:
-                takeaway(text)
-                takeaway_shown = True
-                ask(text)
-        except LabError as reason:  # said where it happened; the rest of the page goes on
-            with st.container(key=f"lab-prose-refused-{position}"):
-                refuse(reason.message(lang))
-    if not takeaway_shown:
-        takeaway(text)
-        ask(text)
+    try:
+        text = load(entry.slug, lang)
+    except BrokenData as reason:
+        with st.container(key="lab-prose-refused-lesson"):
+            refuse(told(reason, lang))
+    else:
+        name_strangers(text)
+        _part("opening", lang, opening, entry, text, entries, pages)
+        _body(text)
     neighbours(entry, lang, entries, pages)
+
+
+def _body(text: Lesson) -> None:
+    takeaway_shown, seen, awaited = False, Counter(), False
+
+    def show(position: int, part: Prose | Instrument) -> None:
+        nonlocal awaited
+        if isinstance(part, Prose):
+            waits, awaited = awaited, False
+            prose_part(position, part, text.lang, waits)
+            return
+        seen[part.widget] += 1
+        with st.container(key=f"lab-instrument-{position}"):
+            try:
+                frame.show(part.widget, lang=text.lang, **{"instance": seen[part.widget]} | part.preset)
+            except pydantic.ValidationError as reason:  # its line in the lesson asks for what it cannot do
+                raise complaint(reason, [field.name for field in fields(widget(part.widget).Params)]) from None
+        awaited = "guess" in part.preset and frame.awaits_guess(part.widget, part.preset.get("instance", seen[part.widget]))
+
+    for position, part in enumerate(text.parts):
+        if isinstance(part, Prose | Instrument):
+            _part(str(position), text.lang, show, position, part)
+        elif not takeaway_shown:
+            takeaway_shown = True
+            _ending(text)
+    if not takeaway_shown:
+        _ending(text)
+
+
+def _ending(text: Lesson) -> None:
+    _part("takeaway", text.lang, takeaway, text)
+    _part("quiz", text.lang, ask, text)
+
+
+def _part(name: str, lang: str, show: Callable[..., None], *arguments) -> None:
+    """A failure is said where it happened; the rest of the page goes on."""
+    try:
+        show(*arguments)
+    except LabError as reason:
+        with st.container(key=f"lab-prose-refused-{name}"):
+            refuse(told(reason, lang))
+
+
+def prose_part(position: int, part: Prose, lang: str, awaited: bool) -> None:
+    with st.container(key=f"lab-prose-{position}"):
+        if awaited:
+            st.html(f'<p class="lab-quiet" role="status">{_text(words(lang)("after_guess"))}</p>')
+        if said := from_heading(part.text) if awaited else part.text:
+            st.markdown(prose.markdown(said, lang, words(lang)), unsafe_allow_html=True)
+
+
+def name_strangers(text: Lesson) -> None:
+    """A parameter for an instrument that is not on this page would otherwise be passed over in silence."""
+    keys, lost = text.keys(), strangers(st.query_params, text.keys())
+    if not lost:
+        return
+    shown = [cut(f"{name}={st.query_params[name]}") for name in lost[:SHOWN_NAMES]] + ["…"] * (len(lost) > SHOWN_NAMES)
+    comma = "、" if text.lang == "zh" else ", "
+    say = words(text.lang)
+    with st.container(key="lab-prose-strangers"):
+        refuse(say("unknown_parameter", value=comma.join(shown), known=comma.join(keys)) if keys
+               else say("unknown_parameter_none", value=comma.join(shown)))
+
+
+def strangers(names: Iterable[str], keys: list[str]) -> list[str]:
+    """Names with a dot that no instrument takes for its own; "roofline-placer.2.batch" is the second one's."""
+    return [name for name in names if "." in name and not any(
+        name.startswith(key + ".") and not name.removeprefix(key + ".").split(".")[0].isdigit() for key in keys)]
+
+
+def cut(value: str) -> str:
+    return value if len(value) <= SHOWN_VALUE else value[:SHOWN_VALUE] + "…"
+
+
+def told(reason: LabError, lang: str) -> str:
+    """Its sentence, with the paths of our own files as the repository has them: where it lies here is nobody's business."""
+    return reason.message(lang).replace(f"{ROOT}/", "")
 
 
 def refuse(sentence: str) -> None:
@@ -115,7 +184,7 @@ def neighbours(entry: Entry, lang: str, entries: list[Entry], pages: dict) -> No
             other = entries[index]
             try:
                 teaser = prose.plain(load(other.slug, lang).question, lang)
-            except BrokenData:
+            except LabError:
                 teaser = other.slug
             with side.container(key=f"lab-{name}"):
                 st.html(f'<p class="lab-eyebrow">{_text(say(name))}</p>')
@@ -174,7 +243,7 @@ def _grade(item: quiz.Item, answer: str | None, lang: str) -> bool:
         st.html(f'<p class="lab-refusal">{_text(say("quiz.empty" if isinstance(item, quiz.Choice) else "quiz.empty_number"))}</p>')
         return False
     if isinstance(item, quiz.Numeric):
-        value = quiz.read_number(answer)
+        value = quiz.read_number(answer, item.unit)
         if value is None:
             st.html(f'<p class="lab-refusal">{_text(say("quiz.not_a_number", value=answer))}</p>')
             return False

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.responses import PlainTextResponse
+from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
@@ -57,6 +57,35 @@ def test_unknown_addresses_go_to_our_own_answer(client, path, to):
     assert reply.status_code == 302 and reply.headers["location"].replace("/", "%2F").endswith(to.replace("/", "%2F")), reply.headers["location"]
 
 
+@pytest.mark.parametrize("path,to", [
+    ("/roofline/", "/roofline"),
+    ("/roofline//?lang=en&roofline-placer.batch=4", "/roofline?lang=en&roofline-placer.batch=4"),
+    ("/roof%6Cine", "/roofline"),
+    ("/roofline%2F?lang=en", "/roofline?lang=en"),
+    ("/%2F", "/"),
+])
+def test_a_page_has_one_address(client, path, to):
+    """Catches: a document whose relative scripts and styles lead nowhere, so that the page stays blank."""
+    reply = client.get(path)
+    assert reply.status_code == 302 and reply.headers["location"] == to
+    assert client.get(to).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/%FF%FE", "/%00", "/%E4%B8", "/%zz", "/roofline/%FF", "/%2e%2e%2f%2e%2e%2fetc", "/roofline%0d%0aset-cookie:x"])
+def test_garbage_in_an_address_is_an_unknown_page(client, path):
+    """Catches: an error of the server, or a header made from the address."""
+    reply = client.get(path)
+    assert reply.status_code == 302 and reply.headers["location"].startswith("/?lesson=") and "set-cookie" not in reply.headers
+
+
+@pytest.mark.parametrize("path", ["/static/nothing", "/app/%FF", "/_stcore/nothing"])
+def test_a_file_that_is_not_there_is_an_unknown_page(sample_lessons, path):
+    """Catches: Streamlit's own document in place of a file, blank since its relative scripts are not there."""
+    app = Starlette(routes=[Route("/{path:path}", lambda request: HTMLResponse("<html>"))], middleware=[Middleware(asgi.Documents)])
+    reply = TestClient(app, follow_redirects=False).get(path)
+    assert reply.status_code == 302 and reply.headers["location"].startswith("/?lesson=") and "<html>" not in reply.text
+
+
 @pytest.mark.parametrize("path", ["/_stcore/health", "/roofline/_stcore/host-config", "/static/js/x.js", "/app/static/icon.svg", "/healthz", "/media/x", "/component/x"])
 def test_the_frameworks_paths_are_left_alone(client, path):
     assert client.get(path).text == f"inner {path}"
@@ -98,6 +127,61 @@ def test_a_failing_page_says_one_sentence_and_shows_no_traceback(monkeypatch):
     assert asgi.explain(BadInput("batch", "<b>", "too large", "太大")) is True
     assert words("en")("script_error") in said[0] and "secret" not in said[0]
     assert "batch" in said[1] and "<b>" not in said[1]
+
+
+def broken_file(monkeypatch, path: Path) -> None:
+    read = Path.read_text
+    monkeypatch.setattr(Path, "read_text", lambda self, *a, **k: "[[" if self == path else read(self, *a, **k))
+
+
+def test_broken_words_are_one_sentence_at_start(monkeypatch):
+    """Catches: a traceback at start-up, or a server that starts and then fails at every request."""
+    from components.text import load_words
+
+    load_words.cache_clear()
+    broken_file(monkeypatch, ROOT / "app" / "text.toml")
+    with pytest.raises(SystemExit) as ended:
+        asgi.require()
+    assert "data file app/text.toml is broken" in ended.value.code and str(ROOT) not in ended.value.code
+    assert ended.value.code.count("\n") == 1, "one sentence in each language"
+
+
+def test_data_that_an_instrument_needs_at_import_is_one_sentence(monkeypatch):
+    """Catches: a traceback where the data file is to blame, not the widget."""
+    from compute.errors import BrokenData
+
+    def widgets():
+        raise BrokenData("data/chips.toml", "no table")
+
+    monkeypatch.setattr(asgi, "widgets", widgets)
+    with pytest.raises(SystemExit, match="data/chips.toml"):
+        asgi.require()
+
+
+@pytest.mark.parametrize("error", ["BrokenData", "BadInput", "ValueError"])
+def test_broken_data_does_not_stop_the_start(sample_lessons, monkeypatch, error):
+    """Catches: a start that ends in a traceback because one number cannot be had."""
+    from compute import errors, numbers
+
+    def resolve(name):
+        raise {"BrokenData": errors.BrokenData("data/chips.toml", "x"), "BadInput": errors.BadInput("chip", -1, "x", "x"),
+               "ValueError": ValueError("x")}[error]
+
+    monkeypatch.setattr(numbers, "resolve", resolve)
+    assert len(shell.problems()) == 6, "each lesson in each language"
+
+
+@pytest.mark.parametrize("content", [b"[[lesson", b"\xff\xfe", b'[[lesson]]\nslug = 5\n', b'[[lesson]]\nslug = "a"\n[[lesson]]\nslug = "a"\n', None])
+def test_a_broken_order_of_lessons_is_logged_and_the_server_starts(tmp_path, monkeypatch, client, content):
+    """Catches: a traceback at start-up, and a server error at every address."""
+    from app import lesson
+
+    if content is not None:
+        (tmp_path / "order.toml").write_bytes(content)
+    monkeypatch.setattr(lesson, "LESSONS", tmp_path)
+    (problem,) = shell.problems()
+    assert "lessons/order.toml" in problem and str(tmp_path) not in problem
+    assert client.get("/").status_code == 200 and client.get("/roofline").headers["location"] == "/?lesson=roofline"
 
 
 def test_known_addresses_are_the_lessons_that_exist(sample_lessons):
