@@ -10,6 +10,7 @@ from typing import Callable, Iterable
 
 import pydantic
 import streamlit as st
+from streamlit.errors import FragmentHandledException
 
 from app import prose, quiz
 from app.lesson import Entry, Instrument, Lesson, Prose, from_heading, load, words
@@ -110,6 +111,8 @@ def _part(name: str, lang: str, show: Callable[..., None], *arguments) -> None:
     except LabError as reason:
         with st.container(key=f"lab-prose-refused-{name}"):
             refuse(told(reason, lang))
+    except FragmentHandledException:
+        pass  # an instrument's own failure, which the server has said in its place
 
 
 def prose_part(position: int, part: Prose, lang: str, awaited: bool) -> None:

@@ -6,6 +6,7 @@ import json
 import shutil
 
 import pytest
+import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from app import lesson, views
@@ -166,6 +167,14 @@ def course(tmp_path, monkeypatch, sample_lessons):
     return tmp_path / "lessons"
 
 
+@pytest.fixture()
+def placed(course):
+    """The small course with an instrument in its first lesson."""
+    for lang in LANGUAGES:
+        path = course / "roofline" / f"{lang}.md"
+        path.write_text(path.read_text(encoding="utf-8") + "\n\n::roofline-placer\n", encoding="utf-8")
+
+
 def refusals(at: AppTest) -> list[str]:
     return [body for body in (each.proto.body for each in at.get("html")) if "lab-refusal" in body]
 
@@ -244,6 +253,18 @@ def test_a_wrong_directive_costs_its_instrument_only(course, line):
     assert any(word in said for word in ("many", "colour", "no-such-widget")) and any("After all." in each.value for each in at.markdown)
 
 
+def test_an_instrument_that_fails_within_leaves_the_rest_of_the_page(placed, monkeypatch):
+    """Catches: a page cut off behind an instrument whose controls need a broken data file."""
+    @st.fragment
+    def show(*_, **__):
+        raise BrokenData("data/chips.toml", "no table")
+
+    monkeypatch.setattr(views.frame, "show", show)
+    at = visit(lesson="roofline", lang="en")
+    assert len(at.exception) == 1, "the framework's own, in place of the sentence that the server gives"
+    assert words("en")("next") in html_of(at) and any("lab-takeaway" in each.value for each in at.markdown)
+
+
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_a_broken_order_is_said_on_the_pages(course, lang):
     """Catches: the general error at every address, or "no lessons yet" where the order is broken."""
@@ -256,14 +277,6 @@ def test_a_broken_order_is_said_on_the_pages(course, lang):
 
 
 # ---- parameters of no instrument
-
-
-@pytest.fixture()
-def placed(course):
-    """The small course with an instrument in its first lesson."""
-    for lang in LANGUAGES:
-        path = course / "roofline" / f"{lang}.md"
-        path.write_text(path.read_text(encoding="utf-8") + "\n\n::roofline-placer\n", encoding="utf-8")
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
