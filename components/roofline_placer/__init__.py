@@ -19,7 +19,8 @@ from compute.roofline import Batch, Bits, Context, Decode, Group, KvBits, Op, Pr
 BATCHES = (1, 2, 4, 8, 16, 32, 58, 64, 128, 256, 512, 1024)
 LENGTHS = (128, 512, 1000, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 INTENSITIES = (0.3, 10_000.0)  # the chart's range, FLOP/byte
-NARROW = 480  # plot width in px below which the lesser labels are left out
+NARROW = 640  # plot width in px below which the lesser labels are left out
+HEIGHT, PLOT = 400, 300  # px: the picture, and in it the plot without its axes
 
 
 @parameters
@@ -235,66 +236,94 @@ def _papers(result: Placement) -> tuple[Quantity, ...]:
 def _roof(result: Placement, scene: Scene) -> dict:
     """log-log: achieved FLOP/s against FLOP/byte; other chips' ridges can be clicked."""
     words, lang, tone = scene.words, scene.lang, partial(theme.colour, theme=scene.theme)
-    chip = result.chip
-    low, high = INTENSITIES
+    chip, decode, prefill = result.chip, result.decode_spot, result.prefill_spot
     ridge = roofline.ridge(chip)
-    roof = [{"x": x, "y": min(chip.peak, chip.bandwidth_bytes_per_s * x)} for x in (low, ridge, high)]
+    low, high = _reach(ridge)
+    bandwidth = chip.bandwidth_bytes_per_s
+    roof = [{"x": x, "y": min(chip.peak, bandwidth * x)} for x in (low, ridge, high)]
     chips = facts.chips().values()
-    y_low = min(low * chip.bandwidth_bytes_per_s * 0.7, result.decode_spot.flops_per_s * 0.4)
+    y_low = min(low * bandwidth * 0.7, decode.flops_per_s * 0.4, chip.peak / (200 if ridge >= 3 else 2000))
     y_high = max(max(c.peak for c in chips if not c.measured) * 1.6, chip.peak * 2)
     ridges = [
         {"chip": c.id, "name": c.name, "x": roofline.ridge(c), "y": c.peak, "bandwidth": c.bandwidth_bytes_per_s / 1e12, "peak": c.peak / 1e12}
         for c in chips
         if y_low < c.peak < y_high
     ]
-    spots = [
-        ("decode", result.decode_spot, words("spot.decode", batch=f"{result.params.batch:,}"), result.decode.tokens_per_second),
-        ("prefill", result.prefill_spot, words("spot.prefill", prompt=f"{result.params.prompt:,}"), result.prefill.tokens_per_second),
+    spots = (
+        ("decode", decode, words("spot.decode", batch=f"{result.params.batch:,}"), result.decode.tokens_per_second),
+        ("prefill", prefill, words("spot.prefill", prompt=f"{result.params.prompt:,}"), result.prefill.tokens_per_second),
+    )
+    points = [
+        _labelled(f"{label}\n{amount(rate, 'token/s', lang)}", f"{label}\n{amount(rate, 'token/s', lang)}".replace(" · ", "\n"), BOLD, phase=phase, x=s.intensity, y=s.flops_per_s)
+        for phase, s, label, rate in spots
     ]
-    points = [{"phase": phase, "x": s.intensity, "y": s.flops_per_s, "label": f"{label}\n{amount(rate, 'token/s', lang)}"} for phase, s, label, rate in spots]
+    points[0] |= {"other_x": prefill.intensity, "other_y": prefill.flops_per_s, "other_w": points[1]["w"], "other_short_w": points[1]["short_w"]}
     ghosts = []
     if scene.before is not None:
-        for phase, spot in (("decode", scene.before.decode_spot), ("prefill", scene.before.prefill_spot)):
-            now = result.decode_spot if phase == "decode" else result.prefill_spot
+        for phase, spot, now in (("decode", scene.before.decode_spot, decode), ("prefill", scene.before.prefill_spot, prefill)):
             if abs(log10(spot.intensity / now.intensity)) + abs(log10(spot.flops_per_s / now.flops_per_s)) > 0.01:
                 ghosts.append({"phase": phase, "x": spot.intensity, "y": spot.flops_per_s, "x2": now.intensity, "y2": now.flops_per_s})
-    walk = [{"x": s.intensity, "y": s.flops_per_s, "label": words("walk.full", batch=f"{n:,}")} for n, s in result.walk]
-    if result.most in (None, result.params.batch):
-        walk[-1]["label"] = ""  # the point itself says so
+    walk = [{"x": s.intensity, "y": s.flops_per_s} for _, s in result.walk]
+    full = []
+    if result.most not in (None, result.params.batch):  # at the last batch the point itself says so
+        full = [_labelled(words("walk.full", batch=f"{result.most:,}"), **walk[-1])]
     dots = [
-        {"x": d.spot.intensity, "y": d.spot.flops_per_s, "low": d.low or d.spot.flops_per_s, "high": d.high or d.spot.flops_per_s,
-         "share": d.of_bound, "label": words("measured", engine=d.run.engine, batch=d.run.batch, rate=amount(d.run.tokens_per_second, "token/s", lang))}
+        _labelled(words("measured", engine=d.run.engine, batch=d.run.batch, rate=amount(d.run.tokens_per_second, "token/s", lang)),
+                  x=d.spot.intensity, y=d.spot.flops_per_s, low=d.low or d.spot.flops_per_s, high=d.high or d.spot.flops_per_s, share=d.of_bound)
         for d in result.dots
     ]  # fmt: skip
-    x = {"field": "x", "type": "quantitative", "scale": {"type": "log", "domain": [low, high]}, "title": words("axis.x"),
-         "axis": {"values": [0.3, 1, 3, 10, 30, 100, 300, 1000, 3000, 10000], "labelOverlap": "parity", "labelSeparation": 8, "format": ",~g", "grid": True}}  # fmt: skip
+    x = {"field": "x", "type": "quantitative", "scale": {"type": "log", "domain": [low, high], "nice": False}, "title": words("axis.x"),
+         "axis": {"values": [v for e in range(-3, 5) for v in (10.0**e, 3 * 10.0**e) if low <= v <= high], "labelOverlap": "parity", "labelSeparation": 8, "format": ",~g", "grid": True}}  # fmt: skip
     decades = [10.0**e for e in range(int(log10(y_low)) - 1, int(log10(y_high)) + 2)]
     y = {"field": "y", "type": "quantitative", "scale": {"type": "log", "domain": [y_low, y_high], "nice": False}, "title": words("axis.y"),
          "axis": {"titleAngle": 0, "titleAlign": "left", "titleAnchor": "end", "titleX": -46, "titleY": -16, "values": [v for v in decades if y_low <= v <= y_high], "labelExpr": "datum.value >= 1e12 ? format(datum.value/1e12, ',~g') + ' T' : format(datum.value/1e9, ',~g') + ' G'"}}  # fmt: skip
     colour = {"field": "phase", "type": "nominal", "scale": {"domain": ["decode", "prefill"], "range": [tone("decode"), tone("prefill")]}, "legend": None}
     shape = {"field": "phase", "type": "nominal", "scale": {"domain": ["decode", "prefill"], "range": ["circle", "diamond"]}, "legend": None}
-    slope_x = (low * ridge) ** 0.5 * 1.0
 
     def layer(values, mark, **encoding):
-        return {"data": {"values": values}, "mark": mark, "encoding": {"x": x, "y": y, **encoding}}
+        """Nothing where there is nothing: an empty layer has no extent, and Vega says so on the console."""
+        return [{"data": {"values": values}, "mark": mark, "encoding": {"x": x, "y": y, **encoding}}] if values else []
 
     line = {"type": "line", "interpolate": "linear"}
-    text = {"type": "text", "font": theme.SANS[lang], "fontSize": 13, "lineBreak": "\n", "lineHeight": 18}
-    narrow = {"expr": f"width < {NARROW} ? '' : datum.label"}
+    text = {"type": "text", "font": theme.SANS[lang], "fontSize": 13, "lineBreak": "\n", "lineHeight": 18, "align": "left", "clip": True}
+    short_when_narrow = {"expr": f"width < {NARROW} ? datum.short : datum.label"}
+
+    def label(values, mark, **encoding):
+        """Text on a halo of paper: lines that cross it do not cut it."""
+        halo = {"stroke": tone("paper"), "strokeWidth": 5, "strokeJoin": "round"}
+        still = {k: v for k, v in encoding.items() if k != "color"}
+        return layer(values, {**text, **mark, "color": tone("paper"), **halo}, **still) + layer(values, {**text, **mark}, **encoding)
+
+    top = _labelled(words("wall.compute", rate=amount(chip.peak, "FLOP/s", lang)), amount(chip.peak, "FLOP/s", lang), x=high, y=chip.peak)
+    foot = _labelled(words("ridge", x=digits(ridge)), words("ridge_short", x=digits(ridge)), x=ridge, y=y_low)
+    near = decode.intensity > ridge / 4  # then decode's label is to the right of the ridge, and the ridge's own to the left
+    walls = [
+        _labelled(words("wall.memory", rate=amount(bandwidth, "B/s", lang)), id="wall", tone=tone("muted"), x=x0, y=x0 * bandwidth)
+        for x0 in (low * (ridge / low) ** share for share in (0.5, 0.3, 0.7, 0.15))
+    ]
+    lesser = [d | {"id": "dots", "far": ((9, 24), (9, 40)), "tone": tone("ink")} for d in dots[:1]] + [f | {"id": "full", "tone": tone("decode")} for f in full] + walls
+    named = [_labelled(words.get(f"chip.{r['chip']}", r["name"]), id=r["chip"], tone=tone("ink" if r["chip"] == chip.id else "muted"), x=r["x"], y=r["y"]) for r in ridges]
+    texts = []
+    for least, most, ids in NAMED:
+        frame = Frame(low, high, y_low, y_high, least)
+        wide_enough = least >= NARROW
+        w, lines = ("w", 2) if wide_enough else ("short_w", 3)
+        taken = [frame.box(p["x"], p["y"], -10, -10, 20, 20) for p in points]
+        taken += [frame.box(p["x"], p["y"], 12, 12, p[w], lines * LINE) for p in points]
+        taken += [frame.box(top["x"], top["y"], -top[w], -28, top[w], LINE), frame.box(foot["x"], foot["y"], -foot[w] - 6 if near else 6, -24, foot[w], LINE)]
+        taken += [frame.box(d["x"], d["y"], -5, -5, 10, 10) for d in dots]
+        taken += [frame.box(t["x"], t["y"], -6, -6, 12, 12) for t in ridges]
+        chosen = sorted((n for n in named if n["id"] in (chip.id, *ids)), key=lambda n: (n["id"] != chip.id, n["id"] not in ALWAYS))
+        texts += [t | {"from": least, "to": most} for t in _with_room((lesser if wide_enough else []) + chosen, frame, taken, frame.lines(chip))]
     return {
-        "height": 400,
+        "height": HEIGHT,
         "config": theme.vega_config(scene.theme, lang),
         "layer": [
-            layer([{"x": ridge, "y": y_low, "y2": chip.peak}], {"type": "rule", "strokeDash": [2, 4], "color": tone("bound")}, y2={"field": "y2"}),
-            layer(roof, {**line, "strokeDash": [6, 4], "strokeWidth": 2, "color": tone("bound")}),
-            layer([{"x": slope_x, "y": slope_x * chip.bandwidth_bytes_per_s, "label": words("wall.memory", rate=amount(chip.bandwidth_bytes_per_s, "B/s", lang))}],
-                  {**text, "align": "right", "dx": -10, "dy": -8, "color": tone("muted"), "text": narrow}),
-            layer([{"x": high, "y": chip.peak, "label": words("wall.compute", rate=amount(chip.peak, "FLOP/s", lang))}],
-                  {**text, "align": "right", "dy": -10, "color": tone("muted")}, text={"field": "label"}),
-            layer([{"x": ridge, "y": y_low, "label": words("ridge", x=digits(ridge))}],
-                  {**text, "align": "right", "dx": -6, "dy": -10, "color": tone("muted")}, text={"field": "label"}),
+            *layer([{"x": ridge, "y": y_low, "y2": chip.peak}], {"type": "rule", "strokeDash": [2, 4], "color": tone("bound")}, y2={"field": "y2"}),
+            *layer(roof, {**line, "strokeDash": [6, 4], "strokeWidth": 2, "color": tone("bound")}),
+            *layer(walk, {**line, "strokeWidth": 7, "color": tone("decode"), "opacity": 0.22}),
             {
-                **layer(ridges, {"type": "point", "shape": "triangle-up", "filled": True, "size": 70, "cursor": "pointer"}),
+                **layer(ridges, {"type": "point", "shape": "triangle-up", "filled": True, "size": 70, "cursor": "pointer"})[0],
                 "params": [{"name": "chip", "select": {"type": "point", "fields": ["chip"], "clear": False}}],
                 "encoding": {
                     "x": x, "y": y,
@@ -303,48 +332,144 @@ def _roof(result: Placement, scene: Scene) -> dict:
                                 {"field": "peak", "title": "TFLOP/s", "format": ",.4~g"}, {"field": "bandwidth", "title": "TB/s", "format": ",.4~g"}],
                 },
             },
-            layer(walk, {**line, "strokeWidth": 7, "color": tone("decode"), "opacity": 0.22}),
-            layer(walk[-1:], {**text, "align": "right", "dx": -10, "dy": -6, "color": tone("decode"), "text": narrow}),
-            layer(dots, {"type": "rule", "color": tone("ink")}, y={**y, "field": "low"}, y2={"field": "high"}),
-            layer(dots, {"type": "point", "filled": True, "size": 60, "color": tone("ink"), "opacity": 0.9},
-                  tooltip=[{"field": "label", "title": words("tip.measured")}, {"field": "share", "title": words("tip.of_bound"), "format": ".0%"}]),
-            layer(dots[:1], {**text, "align": "right", "dx": -10, "dy": 14, "color": tone("ink"), "text": narrow}),
-            layer(ghosts, {"type": "rule", "strokeDash": [1, 3], "color": tone("ghost")}, x2={"field": "x2"}, y2={"field": "y2"}),
-            layer(ghosts, {"type": "point", "filled": False, "size": 130, "strokeWidth": 1.5}, color=colour, shape=shape),
-            layer(points, {"type": "point", "filled": True, "size": 190, "opacity": 1, "stroke": tone("paper"), "strokeWidth": 1.5}, color=colour, shape=shape,
-                  tooltip=[{"field": "label", "title": words("tip.point")}, {"field": "x", "title": "FLOP/B", "format": ",.3~g"}]),
-            *(
-                layer([point], {**text, "fontWeight": 600, "fontSize": 14, "align": align, "baseline": "top", "dx": dx, "dy": dy},
-                      text={"field": "label"}, color=colour)
-                for point, (align, dx, dy) in zip(points, (_label_place(points[0]["x"]), _label_place(points[1]["x"])))
-            ),
+            *label(texts, {"baseline": "middle", "dx": {"expr": "datum.dx"}, "dy": {"expr": "datum.dy"},
+                           "text": {"expr": "width >= datum.from && width < datum.to ? datum.label : ''"}},
+                   color={"field": "tone", "type": "nominal", "scale": None}),
+            *label([top], {"align": "right", "dx": -4, "dy": -14, "color": tone("muted"), "text": short_when_narrow}),
+            *label([foot], {"dx": _inside(f"-(width < {NARROW} ? datum.short_w : datum.w) - 6" if near else "6"), "dy": -10, "color": tone("muted"), "text": short_when_narrow}),
+            *layer(dots, {"type": "rule", "color": tone("ink")}, y={**y, "field": "low"}, y2={"field": "high"}),
+            *layer(dots, {"type": "point", "filled": True, "size": 60, "color": tone("ink"), "opacity": 0.9},
+                   tooltip=[{"field": "label", "title": words("tip.measured")}, {"field": "share", "title": words("tip.of_bound"), "format": ".0%"}]),
+            *layer(ghosts, {"type": "rule", "strokeDash": [1, 3], "color": tone("ghost")}, x2={"field": "x2"}, y2={"field": "y2"}),
+            *layer(ghosts, {"type": "point", "filled": False, "size": 130, "strokeWidth": 1.5}, color=colour, shape=shape),
+            *label(points, {"fontWeight": 600, "fontSize": 14, "baseline": "top", "dx": _inside("12"), "dy": {"expr": _BELOW}, "text": short_when_narrow}, color=colour),
+            *layer(points, {"type": "point", "filled": True, "size": 190, "opacity": 1, "stroke": tone("paper"), "strokeWidth": 1.5}, color=colour, shape=shape,
+                   tooltip=[{"field": "label", "title": words("tip.point")}, {"field": "x", "title": "FLOP/B", "format": ",.3~g"}]),
         ],
     }  # fmt: skip
 
 
-def _label_place(x: float) -> tuple[str, int, int]:
-    """Labels below their points, on the side where the chart has room."""
+def _reach(ridge: float) -> tuple[float, float]:
+    """The chart's range in FLOP/byte; wider to the left where the ridge would stand at the axis."""
     low, high = INTENSITIES
-    return ("left", 12, 10) if log10(x / low) < 0.78 * log10(high / low) else ("right", 8, 16)
+    return (low, high) if ridge >= 3 else (low / 10, high)
+
+
+# ---- labels: how wide they are, and how they stay inside the plot and off each other
+
+LINE = 18
+BOLD = 1.1  # how much wider than 13 px type in regular weight
+
+
+def _width(text: str) -> float:
+    """About the width in px of 13 px type, the longest line's; a little more rather than less."""
+    return max(sum(13.5 if ord(c) > 0x2E7F else 8.6 if c.isupper() or c.isdigit() else 7.4 for c in line) for line in text.split("\n"))
+
+
+def _labelled(label: str, short: str = "", scale: float = 1, **row) -> dict:
+    return row | {"label": label, "short": short or label, "w": scale * _width(label), "short_w": scale * _width(short or label)}
+
+
+def _start(offset: str, row: str = "") -> str:
+    """Where a text `offset` px from its x begins, in px, so that neither end leaves the plot; `width` is Vega's signal of
+    the plot's width. row "other_": the same of the other point."""
+    w = f"(width < {NARROW} ? datum.{row}short_w : datum.{row}w)"
+    return f"clamp(scale('x', datum.{row}x) + ({offset}), 4, max(4, width - {w} - 4))"
+
+
+def _inside(offset: str) -> dict:
+    return {"expr": f"{_start(offset)} - scale('x', datum.x)"}
+
+
+# Decode's label steps below prefill's where the two would lie on each other; neither leaves the plot below.
+_TALL = f"(width < {NARROW} ? {3 * LINE} : {2 * LINE})"
+_BELOW = (
+    f"min(height - {_TALL} - 2 - scale('y', datum.y), isValid(datum.other_x) && {_start('12')} + (width < {NARROW} ? datum.short_w : datum.w) > {_start('12', 'other_')}"
+    f" && abs(scale('y', datum.other_y) - scale('y', datum.y)) < {_TALL} + 6"
+    f" ? scale('y', datum.other_y) - scale('y', datum.y) + {_TALL} + 18 : 12)"
+)
+
+
+ALWAYS = ("h100-sxm", "a100-80g-sxm")  # the prose speaks of them
+NAMED = ((250, NARROW, ALWAYS), (NARROW, 1000, ALWAYS), (1000, 10_000, tuple(facts.published_chips())))  # plot widths, and whose names they have room for
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The plot in px, for finding room for names: as narrow as it may be, for they only move apart when it grows."""
+
+    low: float
+    high: float
+    y_low: float
+    y_high: float
+    width: float
+
+    def at(self, x: float) -> float:
+        return self.width * log10(x / self.low) / log10(self.high / self.low)
+
+    def holds(self, x: float, dx: float, w: float) -> bool:
+        return 0 <= self.at(x) + dx and self.at(x) + dx + w <= self.width
+
+    def box(self, x: float, y: float, dx: float, dy: float, w: float, h: float) -> tuple[float, float, float, float]:
+        """Left, top, right, bottom of what lies (dx, dy) px off a point, kept inside the plot."""
+        left = max(0.0, min(self.at(x) + dx, self.width - w))
+        top = PLOT * log10(self.y_high / y) / log10(self.y_high / self.y_low) + dy
+        return left, top, left + w, top + h
+
+    def lines(self, chip: Chip) -> list:
+        """The roof, as small boxes along it."""
+        xs = [self.low * (self.high / self.low) ** (i / 200) for i in range(201)]
+        return [self.box(x, min(chip.peak, chip.bandwidth_bytes_per_s * x), -3, -3, 6, 6) for x in xs]
+
+
+def _with_room(wanted: list[dict], frame: Frame, taken: list, lines: list) -> list[dict]:
+    """The texts that find a place beside their points, first come, first served; of several with one id the first that does.
+    A text may lie on a line (it has a halo), but only where no other place is left."""
+    taken, placed = list(taken), {}
+    for row in wanted:
+        w = row["w"]
+        places = ((-w - 9, 0), (9, 0), (-w / 2, -17), (-w / 2, 17), (-w - 9, -11), (9, 11), (9, -11), (-w - 9, 11), *row.get("far", ()))
+        boxes = [(dx, dy, frame.box(row["x"], row["y"], dx, dy - 8, w, 16)) for dx, dy in places]
+        free = [
+            (dx, dy, box) for dx, dy, box in boxes
+            if 0 <= box[1] and box[3] <= PLOT and frame.holds(row["x"], dx, w) and not any(_meet(box, other) for other in taken)
+        ]  # fmt: skip
+        clear = [b for b in free if not any(_meet(b[2], line) for line in lines)]
+        if free and row["id"] not in placed:
+            dx, dy, box = (clear or free)[0]
+            taken.append(box)
+            placed[row["id"]] = row | {"dx": dx, "dy": dy}
+    return list(placed.values())
+
+
+def _meet(a, b) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
 def _strip(result: Placement, scene: Scene) -> dict:
     """Other models at the same setting on a line of bytes per step; a click takes one."""
     words, lang, tone = scene.words, scene.lang, partial(theme.colour, theme=scene.theme)
     values = [
-        {"model": o.id, "name": o.name, "bytes": o.bytes_per_step, "fits": words("strip.fits") if o.fits else words("strip.misfit"), "ok": o.fits}
+        _labelled(o.name, scale=BOLD, model=o.id, x=o.bytes_per_step, fits=words("strip.fits") if o.fits else words("strip.misfit"), ok=o.fits)
         for o in result.others
     ]
     mine = result.params.model
-    x = {"field": "bytes", "type": "quantitative", "scale": {"type": "log", "nice": False, "padding": 12}, "title": words("axis.strip"),
-         "axis": {"grid": False, "values": [10.0**e for e in range(6, 13)], "labelOverlap": "greedy",
+    me = [v for v in values if v["model"] == mine]  # none for the textbook model
+    domain = [min(v["x"] for v in values) / 1.5, max(v["x"] for v in values) * 1.5]
+    x = {"field": "x", "type": "quantitative", "scale": {"type": "log", "domain": domain, "nice": False}, "title": words("axis.strip").split("\n"),
+         "axis": {"grid": False, "values": [10.0**e for e in range(5, 14) if domain[0] <= 10.0**e <= domain[1]], "labelOverlap": "greedy", "titleLineHeight": LINE,
                   "labelExpr": "datum.value >= 1e9 ? format(datum.value/1e9, ',~g') + ' GB' : format(datum.value/1e6, ',~g') + ' MB'"}}  # fmt: skip
+    name = {
+        "data": {"values": me},
+        "mark": {"type": "text", "align": "left", "clip": True, "dx": _inside("-datum.w / 2"), "dy": -13, "fontSize": 13, "fontWeight": 600, "color": tone("weights")},
+        "encoding": {"x": x, "y": {"value": 26}, "text": {"field": "label"}},
+    }  # fmt: skip
     return {
-        "height": 92,
+        "height": 112,
         "config": theme.vega_config(scene.theme, lang),
-        "data": {"values": values},
         "layer": [
             {
+                "data": {"values": values},
                 "params": [{"name": "model", "select": {"type": "point", "fields": ["model"], "clear": False}}],
                 "mark": {"type": "point", "size": 110, "filled": True, "cursor": "pointer", "opacity": 1},
                 "encoding": {
@@ -353,14 +478,10 @@ def _strip(result: Placement, scene: Scene) -> dict:
                     "shape": {"condition": {"test": "datum.ok", "value": "circle"}, "value": "M-1,-1L1,1M-1,1L1,-1"},
                     "color": {"condition": {"test": f"datum.model === '{mine}'", "value": tone("weights")}, "value": tone("ghost")},
                     "stroke": {"condition": {"test": f"datum.model === '{mine}'", "value": tone("weights")}, "value": tone("ghost")},
-                    "tooltip": [{"field": "name", "title": words("control.model")}, {"field": "bytes", "format": ".3s", "title": "B"}, {"field": "fits", "title": " "}],
+                    "tooltip": [{"field": "label", "title": words("control.model")}, {"field": "x", "format": ".3s", "title": "B"}, {"field": "fits", "title": " "}],
                 },
             },
-            {
-                "transform": [{"filter": f"datum.model === '{mine}'"}],
-                "mark": {"type": "text", "dy": -13, "fontSize": 13, "fontWeight": 600, "color": tone("weights")},
-                "encoding": {"x": x, "y": {"value": 26}, "text": {"field": "name"}},
-            },
+            *([name] if me else []),
         ],
     }  # fmt: skip
 
