@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,24 @@ def sample_lessons(monkeypatch) -> Path:
 
     monkeypatch.setattr(lesson, "LESSONS", SAMPLE_LESSONS)
     return SAMPLE_LESSONS
+
+
+FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+         "--disable-component-update", "--disable-sync")
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """One browser for the whole run: Playwright allows one at a time in a process."""
+    from playwright.sync_api import sync_playwright
+
+    found = os.environ.get("INFERENCE_LAB_CHROMIUM") or next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    assert found, "no Chromium here; `python3 run.py test` installs it where it can"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=list(FLAGS))
+        yield browser
+        browser.close()
 
 
 @pytest.fixture()

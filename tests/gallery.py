@@ -14,8 +14,8 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 from app import shell
-from tests.browser.conftest import FLAGS, SIZES, end, start_service, start_web, visit
-from tests.conftest import ROOT, SAMPLE_LESSONS
+from tests.browser.conftest import SIZES, end, start_service, start_web, visit
+from tests.conftest import FLAGS, ROOT, SAMPLE_LESSONS
 
 OUT = ROOT / "build" / "gallery"
 THEMES = ("light", "dark")

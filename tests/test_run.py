@@ -66,7 +66,9 @@ class Started:
         self.tree, self.port = tree, free_port()
         self.process = subprocess.Popen(
             [sys.executable, "run.py", "--port", str(self.port), *arguments], cwd=tree, text=True, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, env=os.environ | {"LC_ALL": "C.UTF-8"}, start_new_session=True)
+            stderr=subprocess.STDOUT, env=os.environ | {"LC_ALL": "C.UTF-8"}, start_new_session=True,
+            # A test run in the background inherits an ignored Ctrl-C, and so would run.py.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
 
     def log(self, name: str) -> list[list[str]]:
         path = self.tree / name

@@ -26,9 +26,10 @@ from typing import Any, Iterator
 
 from playwright.sync_api import Page, sync_playwright
 
-from tests.browser.conftest import FLAGS, end, free_port, launch, start_service, start_web, visit
+from tests.browser.conftest import end, free_port, launch, start_service, start_web, visit
 from tests.browser.test_lesson_one import SKIPPED, drawn, frame, slider
 from tests.components import test_player as toys
+from tests.conftest import FLAGS
 
 QUIET_MS = 400  # nothing may change for so long before an update counts as done
 WARM_UP = 2  # rounds that are not counted

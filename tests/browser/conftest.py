@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -31,8 +30,6 @@ import pytest
 
 from tests.conftest import ROOT, SAMPLE_LESSONS
 
-FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync")
 SIZES = {"desktop": (1440, 1000), "phone": (390, 844)}
 # The client looks for its server under each page's own address first; the 404 is how it learns where it is.
 EXPECTED_COMPLAINT = re.compile(r"the server responded with a status of 404|ResizeObserver loop")
@@ -56,7 +53,7 @@ def launch(arguments: list[str], environment: dict[str, str]) -> subprocess.Pope
     return subprocess.Popen([sys.executable, "-m", *arguments], cwd=ROOT, env=environment, start_new_session=True)
 
 
-def wait_until_healthy(url: str, process: subprocess.Popen, seconds: float = 60) -> None:
+def wait_until_healthy(url: str, process: subprocess.Popen, seconds: float = 180) -> None:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         assert process.poll() is None, f"{url} ended with exit code {process.returncode} before it answered"
@@ -115,19 +112,6 @@ def sample_server() -> Iterator[Server]:
     url, web = start_web(compute, INFERENCE_LAB_LESSONS=str(SAMPLE_LESSONS))
     yield Server(url, compute, web, None)
     end(web)
-
-
-@pytest.fixture(scope="session")
-def chromium():
-    from playwright.sync_api import sync_playwright
-
-    found = os.environ.get("INFERENCE_LAB_CHROMIUM") or next(
-        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    assert found, "no Chromium here; `python3 run.py test` installs it where it can"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=list(FLAGS))
-        yield browser
-        browser.close()
 
 
 def visit(chromium, url: str, path: str = "/", lang: str | None = "zh", width: int = 1440, height: int = 1000, theme: str = "light",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from components import player, theme
-from tests.browser.conftest import chromium, end, free_port, launch  # noqa: F401  (a fixture)
+from tests.browser.conftest import end, free_port, launch
 
 VIEW = """
 export const rate = 10;
@@ -124,7 +124,7 @@ class Toy:
 
 
 @pytest.fixture()
-def open_toy(chromium, address):  # noqa: F811
+def open_toy(chromium, address):
     contexts = []
 
     def open(query: str = "", **look) -> Toy:
