@@ -82,7 +82,8 @@ CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
     [
         (HEAD + b"\r\n<html>hello</html>\n", "not understood"),
         (HEAD + b"\r\n" + encode(EVENTS[0]), "middle of the answer"),
-        (HEAD + b"\r\n" + encode(EVENTS[1])[:30], "not understood"),
+        # Half a line: told apart from a reset connection only by what the network delivers first.
+        (HEAD + b"\r\n" + encode(EVENTS[1])[:30], "not understood|stopped in the middle"),
         (CHUNKED + b"5\r\n{\"pro", "middle of the answer"),
         (HEAD + b"Content-Encoding: gzip\r\n\r\nnot gzip", "not understood"),
         (b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 3\r\n\r\nbad", "not understood"),
