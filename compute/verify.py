@@ -12,8 +12,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from compute import precompute
+from compute import measures, precompute
 from compute.errors import BrokenData, LabError
+from compute.measures.job import Value, as_json
 
 Verdict = Literal["agrees", "differs", "unchecked"]
 LONGEST_SHOWN = 28
@@ -37,13 +38,13 @@ class Row:
 def rows(only: str = "", path: Path | None = None, report: Callable[[float, str], None] = lambda fraction, note: None) -> Iterator[Row]:
     """Every entry that begins with `only`, and every one that should be stored and is not."""
     only = only.lstrip("=~")
-    entries, known = precompute.stored(path), precompute.jobs()
+    entries, known = precompute.stored(path), measures.jobs()
     chosen = [(job, keys) for job in known if (keys := [k for k in job.keys if k.startswith(only)])]
     for index, (job, keys) in enumerate(chosen):
         report(index / len(chosen), keys[0])
         try:
             job.inputs()  # names the checkpoint that is not there
-            new, reason = job.run(), ""
+            new, reason = measures.run(job), ""
         except LabError as error:
             new, reason = {}, error.message("en")
         for key in keys:
@@ -53,14 +54,14 @@ def rows(only: str = "", path: Path | None = None, report: Callable[[float, str]
         yield _unchecked(key, entries[key], f"nothing makes it any more (it was {entries[key]['recompute']})")
 
 
-def _row(key: str, entry: Mapping[str, Any] | None, new: precompute.Value | None, reason: str, path: Path | None) -> Row:
+def _row(key: str, entry: Mapping[str, Any] | None, new: Value | None, reason: str, path: Path | None) -> Row:
     if entry is None:
-        value = json.loads(json.dumps(new.value)) if new else None
+        value = as_json(new.value) if new else None
         return Row(key, new.unit if new else "", new.kind if new else "", None, value, None, {}, "unchecked",
                    reason or "it is not stored; run python -m compute precompute")  # fmt: skip
     if new is None:
         return _unchecked(key, entry, reason)
-    recomputed = json.loads(json.dumps(new.value))
+    recomputed = as_json(new.value)
     difference, within = compare(entry["value"], recomputed, entry["tolerance"])
     flaw = _flaw(key, entry, new, path)
     verdict = "agrees" if within and not flaw else "differs"
@@ -72,7 +73,7 @@ def _unchecked(key: str, entry: Mapping[str, Any], reason: str) -> Row:
     return Row(key, entry["unit"], entry["kind"], entry["value"], None, None, entry["tolerance"], "unchecked", reason)
 
 
-def _flaw(key: str, entry: Mapping[str, Any], new: precompute.Value, path: Path | None) -> str:
+def _flaw(key: str, entry: Mapping[str, Any], new: Value, path: Path | None) -> str:
     if precompute.seal(entry) != entry["seal"]:
         return "the entry was edited after it was stored"
     if (entry["unit"], entry["kind"]) != (new.unit, new.kind):

@@ -5,10 +5,10 @@ import shutil
 
 import pytest
 
-from compute import facts, precompute, verify
+from compute import facts, measures, precompute, verify
 from compute.__main__ import main as command
 from compute.errors import BrokenData, LabError
-from compute.precompute import Job, Value
+from compute.measures.job import Job, Value
 
 REAL = precompute.STORE
 
@@ -50,8 +50,8 @@ def toy(tmp_path, monkeypatch):
         }
 
     monkeypatch.setattr(precompute, "STORE", state.path)
-    monkeypatch.setattr(precompute, "MEASURES", {"toy": measure})
-    monkeypatch.setattr(precompute, "jobs", lambda: [Job("toy", {"factor": 2.0}, ("toy.value", "toy.names"))])
+    monkeypatch.setattr(measures, "MEASURES", {"toy": measure})
+    monkeypatch.setattr(measures, "jobs", lambda: [Job("toy", {"factor": 2.0}, ("toy.value", "toy.names"))])
     return state
 
 

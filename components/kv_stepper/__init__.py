@@ -14,6 +14,8 @@ from components.controls import Choice, Range, Stops, Text
 from components.text import Words, digits
 from compute import kv, precompute
 from compute.errors import BrokenData
+from compute.measures.kv import SENTENCES
+from compute.measures.models import MINIS
 from compute.quantity import Quantity
 from compute.service import client
 
@@ -25,7 +27,7 @@ LENGTHS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
 class Params:
     """text, tokens, model: the sentence that is stepped through. prompt, new: the account for any length."""
 
-    text: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)] = precompute.SENTENCES["zh"]
+    text: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)] = SENTENCES["zh"]
     tokens: Annotated[int, Field(ge=1, le=64)] = 12
     model: Annotated[str, StringConstraints(min_length=1, max_length=80)] = "mini-256"
     prompt: Annotated[int, Field(ge=1, le=10_000)] = 4
@@ -71,7 +73,7 @@ def run(params: Params, answer: Mapping[str, Any] | None = None) -> Result:
 
 def _recording(params: Params) -> tuple[Run, bool]:
     """The stored run of this sentence, or of the example in its language; and whether it is only the example."""
-    for lang, text in precompute.SENTENCES.items():
+    for lang, text in SENTENCES.items():
         if (params.text, params.model) == (text, "mini-256"):
             return _stored(lang, params.tokens), False
     return _stored("zh" if any("\u4e00" <= c <= "\u9fff" for c in params.text) else "en", params.tokens), True
@@ -235,7 +237,7 @@ def _split(number: str) -> tuple[str, str]:
 
 def _models() -> tuple[str, ...]:
     """Ours, and what the operator's service knows besides."""
-    return tuple(dict.fromkeys((*precompute.MINIS, *client.status().models_known)))
+    return tuple(dict.fromkeys((*MINIS, *client.status().models_known)))
 
 
 TIMES = {"2": 2, "20": 20, "500": 500, "250000": 250_000}
@@ -260,5 +262,5 @@ WIDGET = Widget(
     draw=draw,
     guesses={"times": Guess(truth=_truth, choices=tuple(TIMES), right=_nearest)},
     live=Live("kv.compare", lambda p: {"model": p.model, "text": p.text, "new": p.tokens}),
-    presets={"en": {"text": precompute.SENTENCES["en"]}},
+    presets={"en": {"text": SENTENCES["en"]}},
 )  # fmt: skip

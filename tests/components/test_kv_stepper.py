@@ -10,6 +10,7 @@ from components import Scene
 from components.kv_stepper import WIDGET, Params, tiny
 from compute import functions, precompute
 from compute.errors import BrokenData
+from compute.measures.kv import SENTENCES
 
 VIEW_JS = WIDGET.folder / "view.js"
 
@@ -37,7 +38,7 @@ def test_the_account_by_hand():
     assert shown[:3] == ["503,500", "1,003", "502"]
 
 
-@pytest.mark.parametrize("lang,text", precompute.SENTENCES.items())
+@pytest.mark.parametrize("lang,text", SENTENCES.items())
 def test_the_recording_counts_what_its_steps_say(lang, text):
     """Catches a recording whose counts do not belong to its prompt: row i computes prompt + i, or one."""
     run = WIDGET.run(Params(text=text, tokens=64)).run
@@ -59,8 +60,8 @@ def test_fewer_tokens_are_the_beginning_of_the_recording():
 def test_an_unrun_sentence_is_not_passed_off_as_run():
     """Catches the example shown as if it were the learner's sentence."""
     own = WIDGET.run(Params(text="一只小猫在树上"))
-    assert own.waiting and own.mark == "replay" and own.run.text == precompute.SENTENCES["zh"]
-    assert WIDGET.run(Params(text="A cat sat on")).run.text == precompute.SENTENCES["en"]
+    assert own.waiting and own.mark == "replay" and own.run.text == SENTENCES["zh"]
+    assert WIDGET.run(Params(text="A cat sat on")).run.text == SENTENCES["en"]
     assert WIDGET.run(Params(model="mini-64")).waiting, "the recording is of mini-256"
     assert not WIDGET.run(Params()).waiting
 
