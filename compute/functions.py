@@ -46,6 +46,7 @@ TABLE: dict[str, Function] = {
         Function("kv.computations", "compute.kv:computations", "web"),
         Function("kv.of_shape", "compute.kv:of_shape", "web"),
         Function("kv.compare", "compute.engine.served:compare_kv", "service"),
+        Function("next.logits", "compute.engine.served:next_logits", "service"),
         Function("verify.table", "compute.verify:table", "service"),
         Function("machine.measure", "compute.engine.own_machine:measure", "service"),
     )

@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from compute import sampling as rules
 from compute.engine.loader import Model
 from compute.engine.model import KVCache, forward
 from compute.engine.tokens import StopText, Stream
 from compute.errors import BadInput
-
-Adjust = Callable[[Tensor], Tensor]
-"""Changes the logits (V) before the choice, such as top-k: what it sets to −inf is never chosen."""
+from compute.sampling import GREEDY, Sampling
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Step:
     token: int
     text: str  # what a reader sees arrive: "" while a character is incomplete
     logit: float
-    logprob: float  # nats, of this token under the model at temperature 1
+    logprob: float  # nats, of this token under the model itself: temperature 1, nothing cut
     seconds: float  # forward and choice; the first one includes the whole prompt
     kv_computed: int  # positions whose K and V were computed so far, recomputations counted (each in every layer)
     finish: Literal["", "stop", "length", "cancelled"] = ""
@@ -40,27 +40,25 @@ def generate(
     max_new_tokens: int,
     *,
     use_cache: bool = True,
-    temperature: float = 0.0,
+    sampling: Sampling = GREEDY,
     seed: int = 0,
-    adjust: Adjust | None = None,
     stop: Sequence[str] = (),
     ignore_end: bool = False,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Iterator[Step]:
-    """Continues `tokens`. Temperature 0 is greedy; otherwise `seed` decides, one uniform draw a token.
+    """Continues `tokens`, greedily unless `sampling` says otherwise; then `seed` decides, one uniform number a token.
 
     Ends with `finish` = stop (the model's end token, or a string of `stop`, neither of which is shown), length, or
     cancelled (`cancelled()` is asked after each token; threading.Event().is_set will do). `ignore_end` goes on past the
-    end token. Raises BadInput for an empty or too long prompt, a token outside the vocabulary, a negative temperature.
+    end token. Raises BadInput for an empty or too long prompt, or a token outside the vocabulary.
     """
-    check_request(model, tokens, max_new_tokens, temperature)
+    check_request(model, tokens, max_new_tokens)
     stream, gate = Stream(), StopText(stop)
-    draw = torch.Generator().manual_seed(seed)
+    random = np.random.default_rng(seed)
 
     def choose(logits: Tensor) -> int:
-        return pick(adjust(logits) if adjust else logits, temperature, draw)
+        return pick(logits, sampling, random)
 
-    last = None
     for index, (token, logits, seconds, computed) in enumerate(decode(model, tokens, max_new_tokens, choose, use_cache)):
         ends = token in model.config.stop_tokens and not ignore_end
         text = "" if ends else gate.push(stream.push(model.tokenizer.bytes_of(token)))
@@ -95,16 +93,14 @@ def decode(
         yield sequence[-1], logits, time.perf_counter() - began, computed
 
 
-def pick(logits: Tensor, temperature: float, draw: torch.Generator) -> int:
-    """Greedy at temperature 0; else the token in whose share of the cumulative distribution one uniform draw falls."""
-    if temperature == 0:
+def pick(logits: Tensor, sampling: Sampling, random: np.random.Generator) -> int:
+    """The next token from its logits (V); greedy uses no random number."""
+    if sampling.temperature == 0:
         return int(logits.argmax())
-    cumulative = (logits.double() / temperature).softmax(0).cumsum(0)
-    u = torch.rand((), generator=draw, dtype=torch.float64) * cumulative[-1]
-    return int(torch.searchsorted(cumulative, u, right=True).clamp(max=len(cumulative) - 1))
+    return int(rules.draw(rules.probabilities(logits.numpy(), sampling), [random.random()])[0])
 
 
-def check_request(model: Model, tokens: Sequence[int], max_new_tokens: int, temperature: float) -> None:
+def check_request(model: Model, tokens: Sequence[int], max_new_tokens: int) -> None:
     context, vocabulary = model.config.context, model.config.vocabulary
     if not tokens:
         raise BadInput("prompt", "", "it is empty; write at least one character", "不能为空，请至少写一个字")
@@ -121,8 +117,6 @@ def check_request(model: Model, tokens: Sequence[int], max_new_tokens: int, temp
             f"with {len(tokens)} prompt tokens it passes the model's context of {context}; shorten one of them",
             f"加上 {len(tokens)} 个提示 token 超过了模型的上下文 {context}，请缩短其一",
         )
-    if not temperature >= 0:
-        raise BadInput("temperature", temperature, "it must be 0 (greedy) or more", "应为 0（贪心）或更大")
 
 
 @dataclass(frozen=True)
@@ -152,7 +146,7 @@ def compare_cache(
     """Greedy both ways on the same prompt, past any end token. The counts are exact; the seconds are of this machine,
     after one unmeasured token each way. When cancelled, compares the steps that were made."""
     tokens = model.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
-    check_request(model, tokens, n, 0.0)
+    check_request(model, tokens, n)
 
     def run(use_cache: bool, steps: int) -> tuple[CacheRun, list[Tensor]]:
         made, rows, before = [], [], 0

@@ -1,7 +1,9 @@
 """Generation with and without cache, sampling, stopping; the comparison behind the KV lesson."""
 
 import threading
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from compute.engine.generate import compare_cache, generate, pick
 from compute.errors import BadInput
+from compute.sampling import Sampling
 
 from . import tiny
 
@@ -63,7 +66,7 @@ def test_the_text_of_the_steps_is_the_text_of_the_tokens(model):
     these 40 texts end inside a character."""
     torn = 0
     for n in range(1, 41):
-        steps = list(generate(model, PROMPT, n, temperature=1.5, seed=n, ignore_end=True))
+        steps = list(generate(model, PROMPT, n, sampling=Sampling(1.5), seed=n, ignore_end=True))
         assert "".join(step.text for step in steps) == model.tokenizer.decode([step.token for step in steps])
         assert [step.index for step in steps] == list(range(n)) and steps[-1].finish == "length"
         torn += model.tokenizer.bytes_of(steps[-1].token)[-1] >= 0xC2
@@ -73,7 +76,7 @@ def test_the_text_of_the_steps_is_the_text_of_the_tokens(model):
 def test_probability_of_the_chosen_token(made):
     """Catches: a log-probability after temperature, or of the wrong position."""
     theirs, ours, _ = made("llama, grouped heads, tied")
-    step = list(generate(ours, PROMPT, 1, temperature=0.7, seed=5))[0]
+    step = list(generate(ours, PROMPT, 1, sampling=Sampling(0.7), seed=5))[0]
     with torch.inference_mode():
         logits = theirs(torch.tensor([PROMPT])).logits[0, -1]
     assert step.logit == pytest.approx(float(logits[step.token]), rel=1e-4)
@@ -84,7 +87,7 @@ def test_the_seed_decides(model):
     """Catches: a global random state; the same seed with and without cache, another seed differs."""
 
     def run(seed, use_cache=True):
-        return [s.token for s in generate(model, PROMPT, 20, temperature=2.0, seed=seed, use_cache=use_cache, ignore_end=True)]
+        return [s.token for s in generate(model, PROMPT, 20, sampling=Sampling(2.0), seed=seed, use_cache=use_cache, ignore_end=True)]
 
     torch.manual_seed(1)
     first = run(7)
@@ -98,34 +101,41 @@ def test_sampled_frequencies_follow_the_distribution():
     6 standard deviations, so chance fails it less than once in 10⁸ runs."""
     logits, n = torch.tensor([2.0, 0.0, -1.0, 1.0, float("-inf")]), 20_000
     expected = (logits / 0.8).softmax(0)
-    draw = torch.Generator().manual_seed(0)
-    counts = torch.bincount(torch.tensor([pick(logits, 0.8, draw) for _ in range(n)]), minlength=5)
+    random = np.random.default_rng(0)
+    counts = torch.bincount(torch.tensor([pick(logits, Sampling(0.8), random) for _ in range(n)]), minlength=5)
     spread = (expected * (1 - expected) / n).sqrt()
     assert ((counts / n - expected).abs() <= 6 * spread).all() and counts[4] == 0
 
 
-def test_adjusted_logits_bind_the_choice_and_not_the_report(model):
-    """Catches: truncation applied after the choice, and probabilities reported after truncation."""
-
-    def only_even(logits):
-        return torch.where(torch.arange(len(logits)) % 2 == 0, logits, float("-inf"))
-
-    steps = list(generate(model, PROMPT, 20, temperature=3.0, adjust=only_even, ignore_end=True))
-    assert all(step.token % 2 == 0 for step in steps) and all(step.logprob < 0 for step in steps)
+def test_truncation_binds_the_choice_and_not_the_report(made):
+    """Catches: truncation applied after the choice, and probabilities reported after truncation. Only the two likeliest
+    tokens may come, at a temperature at which all 320 would; their reported probability is the untruncated one."""
+    theirs, ours, _ = made("llama, grouped heads, tied")
+    text, came = list(PROMPT), set()
+    for step in generate(ours, PROMPT, 20, sampling=Sampling(50.0, top_k=2), ignore_end=True):
+        with torch.inference_mode():
+            expected = theirs(torch.tensor([text])).logits[0, -1].log_softmax(0)
+        ranked = expected.argsort(descending=True).tolist()
+        assert step.token in ranked[:2] and step.logprob == pytest.approx(float(expected[step.token]), abs=1e-3)
+        came.add(ranked.index(step.token))
+        text.append(step.token)
+    assert came == {0, 1}
 
 
 def test_the_end_token_stops_and_is_not_shown(model):
     """Catches: <|endoftext|> in the learner's text, or a model that talks on after it."""
-    to_end = lambda logits: torch.where(torch.arange(len(logits)) == 0, 100.0, logits)  # noqa: E731
-    steps = list(generate(model, PROMPT, 20, adjust=to_end))
-    assert [(step.token, step.text, step.finish) for step in steps] == [(0, "", "stop")]
+    first = next(generate(model, PROMPT, 1, ignore_end=True)).token
+    config = replace(model.config, stop_tokens=(first,))
+    ending = replace(model, weights=replace(model.weights, config=config))
+    steps = list(generate(ending, PROMPT, 20))
+    assert [(step.token, step.text, step.finish) for step in steps] == [(first, "", "stop")]
 
 
 def test_a_stop_string_ends_the_text_before_it(model):
     """Catches: the stop string shown, or found only when it is one token."""
-    whole = "".join(step.text for step in generate(model, PROMPT, 40, temperature=1.5, seed=3, ignore_end=True))
+    whole = "".join(step.text for step in generate(model, PROMPT, 40, sampling=Sampling(1.5), seed=3, ignore_end=True))
     stop = whole[10:13]
-    steps = list(generate(model, PROMPT, 40, temperature=1.5, seed=3, ignore_end=True, stop=[stop]))
+    steps = list(generate(model, PROMPT, 40, sampling=Sampling(1.5), seed=3, ignore_end=True, stop=[stop]))
     assert "".join(step.text for step in steps) == whole[: whole.index(stop)] and steps[-1].finish == "stop"
 
 
@@ -149,8 +159,6 @@ def test_cancelling_ends_with_the_token_being_made(model):
         ([-1], 5, {}, "-1"),
         ([1] * 100, 29, {}, "29.*100 prompt tokens.*context of 128"),
         ([1], 0, {}, "at least 1"),
-        ([1], 5, {"temperature": -0.5}, "-0.5"),
-        ([1], 5, {"temperature": float("nan")}, "nan"),
     ],
 )
 def test_impossible_requests_are_refused_with_the_value(model, prompt, n, options, words):

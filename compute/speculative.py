@@ -1,0 +1,201 @@
+"""Speculative sampling: the rule, once, and what follows from it.
+
+p (V) is the target's distribution, q (V) the draft's, both as `sampling.probabilities` made them. The engine, the replay
+and the Monte Carlo runs all decide by `settle`. Leviathan, Kalman, Matias 2023 (§2.3, eq. 1, theorem 3.5); Chen et al. 2023.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compute import sampling
+from compute.sampling import Floats
+
+Tokens = NDArray[np.intp]
+Rule = Literal["correct", "equal-only", "resample-from-p"]
+RULES: tuple[Rule, ...] = ("correct", "equal-only", "resample-from-p")
+
+
+def settle(rule: Rule, p: Floats, q: Floats, x: Tokens, u: Floats, v: Floats) -> tuple[Tokens, NDArray[np.bool_]]:
+    """What becomes of n drafted tokens at one place in the text: (tokens, accepted), each (n).
+
+    x (n) was drawn from q; u and v (n) are uniform numbers in [0, 1), u for the acceptance, v for a second draw.
+      correct          keep x with probability min(1, p(x)/q(x)), else draw from the residual (p − q)+ normalised: gives p
+      equal-only       draw y from p and keep x only if y = x: gives p, but hardly ever accepts
+      resample-from-p  as correct, but a rejected token is drawn from p again: does not give p
+    """
+    if rule == "equal-only":
+        y = sampling.draw(p, v)
+        return y, x == y
+    accepted = u * q[x] < p[x]  # u < p/q without dividing
+    if accepted.all():
+        return x, accepted
+    second = residual(p, q) if rule == "correct" else p
+    tokens = x.copy()
+    tokens[~accepted] = sampling.draw(second, v[~accepted])
+    return tokens, accepted
+
+
+def residual(p: Floats, q: Floats) -> Floats:
+    """What is drawn after a rejection: (p − q)+ normalised, (V). p itself where p = q, when nothing is ever rejected."""
+    over = np.maximum(p - q, 0)
+    total = over.sum()
+    return over / total if total > 0 else p
+
+
+def acceptance(p: Floats, q: Floats) -> float:
+    """Probability that a drafted token is accepted: α = Σ min(p, q) = 1 − total variation (theorem 3.5)."""
+    return float(np.minimum(p, q).sum())
+
+
+def equal_only_acceptance(p: Floats, q: Floats) -> float:
+    """Probability that two independent draws agree: Σ p·q."""
+    return float((p * q).sum())
+
+
+def output(rule: Rule, p: Floats, q: Floats) -> Floats:
+    """The distribution that a rule gives, (V). It is p for all but resample-from-p."""
+    if rule == "resample-from-p":
+        return np.minimum(p, q) + (1 - acceptance(p, q)) * p
+    return p
+
+
+# ---- one round: k guesses, one forward of the target
+
+
+@dataclass(frozen=True)
+class Check:
+    """One guess. p, q: of the guessed token; u: the uniform number that decided."""
+
+    token: int
+    p: float
+    q: float
+    u: float
+    accepted: bool
+
+
+@dataclass(frozen=True)
+class Round:
+    """checks end with the first rejection. The round writes the accepted guesses and `last`: drawn from the residual after
+    a rejection, from the target's next distribution when all were accepted (the bonus token)."""
+
+    checks: tuple[Check, ...]
+    last: int
+    v: float  # the uniform number behind `last`
+
+    @property
+    def accepted(self) -> int:
+        return sum(check.accepted for check in self.checks)
+
+    @property
+    def bonus(self) -> bool:
+        return all(check.accepted for check in self.checks)
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        return (*(check.token for check in self.checks if check.accepted), self.last)
+
+
+def play_round(p: Floats, q: Floats, guesses: list[int], random: np.random.Generator, rule: Rule = "correct") -> Round:
+    """Decides k guesses. p (k + 1, V): the target's distributions at the guesses and after the last; q (k, V): those that
+    the guesses were drawn from. Uses one pair of uniform numbers a check, and one number for the bonus."""
+    checks = []
+    for i, guess in enumerate(guesses):
+        u, v = random.random(2)
+        (token,), (accepted,) = settle(rule, p[i], q[i], np.array([guess]), np.array([u]), np.array([v]))
+        checks.append(Check(guess, float(p[i, guess]), float(q[i, guess]), float(u), bool(accepted)))
+        if not accepted:
+            return Round(tuple(checks), int(token), float(v))
+    v = random.random()
+    return Round(tuple(checks), int(sampling.draw(p[-1], [v])[0]), float(v))
+
+
+# ---- what it is worth
+
+
+def expected_tokens(acceptance: float, k: int) -> float:
+    """Tokens per forward of the target when each guess is accepted independently with probability α:
+    E = (1 − α^(k+1)) / (1 − α) (eq. 1). Between 1 and k + 1."""
+    return float(k + 1) if acceptance == 1 else (1 - acceptance ** (k + 1)) / (1 - acceptance)
+
+
+def speedup(acceptance: float, k: int, cost: float) -> float:
+    """E / (1 + c·k): against one token a forward. cost c: a forward of the draft over one of the target; checking k + 1
+    tokens is taken to cost the same as one (theorem 3.8)."""
+    return expected_tokens(acceptance, k) / (1 + cost * k)
+
+
+def best_k(acceptance: float, cost: float, most: int = 32) -> int:
+    """The k of the largest speed-up, 0 when no guess pays."""
+    return max(range(most + 1), key=lambda k: speedup(acceptance, k, cost))
+
+
+# ---- Monte Carlo
+
+
+@dataclass(frozen=True)
+class Runs:
+    """n independent draws under one rule. counts (V): how often each token came out."""
+
+    rule: Rule
+    n: int
+    seed: int
+    counts: NDArray[np.int64]
+    accepted: int
+
+
+CHUNK = 1_000_000  # draws at a time, so that ten million need no more memory than one
+
+
+def monte_carlo(rule: Rule, p: Floats, q: Floats, n: int, seed: int) -> Runs:
+    """Draft from q, settle, count: n times. The same seed gives the same draws whatever the rule."""
+    random = np.random.default_rng(seed)
+    counts, accepted = np.zeros(len(p), dtype=np.int64), 0
+    for start in range(0, n, CHUNK):
+        w, u, v = random.random((3, min(CHUNK, n - start)))
+        tokens, kept = settle(rule, p, q, sampling.draw(q, w), u, v)
+        counts += np.bincount(tokens, minlength=len(p))
+        accepted += int(kept.sum())
+    return Runs(rule, n, seed, counts, accepted)
+
+
+def total_variation(counts: NDArray[np.int64], p: Floats) -> float:
+    """½ Σ |counts/n − p|."""
+    return float(np.abs(counts / counts.sum() - p).sum() / 2)
+
+
+def wilson(successes: float, n: int, z: float = 1.959964) -> tuple[float, float]:
+    """Score interval for a proportion, 95 % by default (Wilson 1927)."""
+    share, spread = successes / n, z * z / n
+    middle = share + spread / 2
+    half = z * math.sqrt(share * (1 - share) / n + spread / (4 * n))
+    return (middle - half) / (1 + spread), (middle + half) / (1 + spread)
+
+
+@dataclass(frozen=True)
+class ChiSquare:
+    statistic: float
+    degrees: int  # of freedom
+    p_value: float
+
+
+def chi_square(counts: NDArray[np.int64], p: Floats, least: float = 5.0) -> ChiSquare:
+    """Pearson's test of counts (V) against p. Tokens expected fewer than `least` times are counted together as one."""
+    from scipy.special import gammaincc
+
+    expected = counts.sum() * p
+    alone = expected >= least
+    seen = np.append(counts[alone], counts[~alone].sum())
+    meant = np.append(expected[alone], expected[~alone].sum())
+    if meant[-1] < least:  # too small a rest joins the rarest of the others
+        rarest = int(meant[:-1].argmin())
+        seen[rarest] += seen[-1]
+        meant[rarest] += meant[-1]
+        seen, meant = seen[:-1], meant[:-1]
+    statistic, degrees = float(((seen - meant) ** 2 / meant).sum()), len(meant) - 1
+    return ChiSquare(statistic, degrees, float(gammaincc(degrees / 2, statistic / 2)) if degrees else 1.0)
