@@ -14,16 +14,10 @@ import numpy as np
 
 from compute import precompute
 from compute.errors import UnknownName
+from compute.measures.distributions import MODELS, PROMPTS
 from compute.sampling import Floats
 
-PROMPTS = {  # from the surest of our model's answers to the least sure
-    "manual": "要删除选中的文字，",
-    "english": "To open the file, click",
-    "giving": "小明把苹果给了",
-    "poem": "春风",
-}
-MODELS = ("mini-256", "mini-128", "mini-64")  # the target, and its drafts
-
+__all__ = ["MODELS", "PROMPTS", "Next", "answered", "stored", "vocabulary"]
 
 @dataclass(frozen=True)
 class Next:

@@ -5,9 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from compute import sampling, speculative
-from compute.distributions import MODELS, PROMPTS
 from compute.measures.job import Job, Report, Value, nobody
 
+PROMPTS = {  # from the surest of our model's answers to the least sure
+    "manual": "要删除选中的文字，",
+    "english": "To open the file, click",
+    "giving": "小明把苹果给了",
+    "poem": "春风",
+}
+MODELS = ("mini-256", "mini-128", "mini-64")  # the target, and its drafts
 LOGIT_TOLERANCE = {"absolute": 1e-3}  # processors add in other orders
 
 
