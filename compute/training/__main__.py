@@ -57,6 +57,13 @@ def distil_step(options: argparse.Namespace) -> None:
         distil.distil(name, options.compile)
 
 
+def mtp_step(options: argparse.Namespace) -> None:
+    """A multi-token prediction head on mini-256, which then drafts for itself."""
+    from compute.training import mtp
+
+    mtp.train(options.compile)
+
+
 def noise_step(options: argparse.Namespace) -> None:
     """Five short runs that differ in the seed."""
     from compute.training import train
@@ -84,12 +91,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m compute.training", description=__doc__)
     steps = parser.add_subparsers(required=True)
     for name, step in (
-        ("corpus", corpus_step), ("tokenizer", tokenizer_step), ("train", train_step), ("distil", distil_step),
+        ("corpus", corpus_step), ("tokenizer", tokenizer_step), ("train", train_step), ("distil", distil_step), ("mtp", mtp_step),
         ("noise", noise_step), ("card", card_step), ("all", all_step),
     ):  # fmt: skip
         sub = steps.add_parser(name, help=step.__doc__)
         sub.set_defaults(step=step, models=None)
-        if name in ("train", "distil", "noise", "all"):
+        if name in ("train", "distil", "mtp", "noise", "all"):
             sub.add_argument("--compile", action="store_true", help="use torch.compile")
         if name == "train":
             sub.add_argument("models", nargs="*", metavar="model", help="mini-256 (the default), mini-128 or mini-64")

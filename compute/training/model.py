@@ -113,29 +113,41 @@ class Llama(nn.Module):
         self.embed_tokens = nn.Embedding(shape.vocabulary, shape.width)
         self.layers = nn.ModuleList([Block(shape) for _ in range(shape.layers)])
         self.norm = Norm(shape.width)
-        frequencies = 1 / ROPE_THETA ** (torch.arange(0, shape.head, 2).float() / shape.head)
-        angles = torch.outer(torch.arange(POSITIONS).float(), frequencies)  # (position, dim / 2)
-        self.register_buffer("cos", torch.cat([angles.cos()] * 2, -1), persistent=False)
-        self.register_buffer("sin", torch.cat([angles.sin()] * 2, -1), persistent=False)
-        self.reset(seed)
+        keep_turns(self, shape)
+        reset(self, seed)
 
-    def reset(self, seed: int) -> None:
-        """Embedding N(0, 0.02); matrices N(0, 1/sqrt(inputs)), half of that where they write into the residual stream."""
-        generator = torch.Generator().manual_seed(seed)
-        for name, parameter in self.named_parameters():
-            if "embed" in name:
-                nn.init.normal_(parameter, 0, 0.02, generator=generator)
-            elif parameter.ndim == 2:
-                scale = 0.5 if name.endswith(("o_proj.weight", "down_proj.weight")) else 1.0
-                nn.init.normal_(parameter, 0, scale * parameter.shape[1] ** -0.5, generator=generator)
-
-    def forward(self, tokens: Tensor) -> Tensor:
+    def hidden(self, tokens: Tensor) -> Tensor:
+        """The last layer's output after the final norm, (batch, token, width)."""
         x = self.embed_tokens(tokens)
         length = tokens.shape[1]
         cos, sin = self.cos[:length].to(x.dtype), self.sin[:length].to(x.dtype)
         for layer in self.layers:
             x = layer(x, cos, sin)
-        return F.linear(self.norm(x), self.embed_tokens.weight)
+        return self.norm(x)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return F.linear(self.hidden(tokens), self.embed_tokens.weight)
+
+
+def keep_turns(module: nn.Module, shape: Shape) -> None:
+    """Buffers cos and sin, (position, head dimension)."""
+    frequencies = 1 / ROPE_THETA ** (torch.arange(0, shape.head, 2).float() / shape.head)
+    angles = torch.outer(torch.arange(POSITIONS).float(), frequencies)  # (position, dim / 2)
+    module.register_buffer("cos", torch.cat([angles.cos()] * 2, -1), persistent=False)
+    module.register_buffer("sin", torch.cat([angles.sin()] * 2, -1), persistent=False)
+
+
+def reset(module: nn.Module, seed: int) -> None:
+    """Embedding N(0, 0.02); matrices N(0, 1/sqrt(inputs)), half of that where they write into the residual stream."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, parameter in module.named_parameters():
+        if parameter.ndim != 2:
+            continue
+        if "embed" in name:
+            nn.init.normal_(parameter, 0, 0.02, generator=generator)
+        else:
+            scale = 0.5 if name.endswith(("o_proj.weight", "down_proj.weight")) else 1.0
+            nn.init.normal_(parameter, 0, scale * parameter.shape[1] ** -0.5, generator=generator)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

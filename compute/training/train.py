@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from compute.training import evaluate, mixture
@@ -72,7 +72,7 @@ def next_token(model: Callable[[Tensor], Tensor], batch: Tensor, step: int) -> T
     return F.cross_entropy(model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
 
 
-def optimisers(model: mini.Llama, recipe: Recipe) -> list[torch.optim.Optimizer]:
+def optimisers(model: nn.Module, recipe: Recipe) -> list[torch.optim.Optimizer]:
     """Muon orthogonalises the step of each matrix; the embedding and the norms take AdamW."""
     matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
     others = [p for n, p in model.named_parameters() if p.ndim != 2 or "embed" in n]
@@ -109,16 +109,19 @@ def run(
     stop_after: int | None = None,
     on_watch: Callable[[mini.Llama, int], None] | None = None,
     compiled: bool = False,
-) -> tuple[mini.Llama, dict]:
+    model: nn.Module | None = None,
+) -> tuple[nn.Module, dict]:
     """Train to the end, or for `stop_after` more steps, and return the model with its log.
 
     `watch(model)` gives figures for the curve every `watch_every` steps. The log: recipe, curve (a list of records with
     step, tokens, loss averaged since the last record, and what `watch` said), seconds of training, conditions.
     `compiled`: fuse the model with torch.compile, which needs a C++ compiler and saves about a quarter of the time.
+    `model`: what to train instead of a Llama of the recipe's shape; its weights are where the run begins. `batches` is
+    anything with `batch(seed, step, rows)`; the loss alone looks into a batch.
     """
     folder.mkdir(parents=True, exist_ok=True)
     kept = folder / "state.pt"
-    model = mini.Llama(mini.SHAPES[recipe.shape], recipe.seed)
+    model = model or mini.Llama(mini.SHAPES[recipe.shape], recipe.seed)
     steppers = optimisers(model, recipe)
     full_rates = [[g["lr"] for g in o.param_groups] for o in steppers]
     log: dict = {"recipe": asdict(recipe), "curve": [], "seconds": 0.0, "stops": 0, "starts": []}
