@@ -314,5 +314,25 @@ def papers() -> dict[str, dict[str, Any]]:
     return read_toml(DATA / "papers.toml")
 
 
+@dataclass(frozen=True)
+class SpeculationPrompt:
+    """One fixed prompt on which speculative decoding is measured; `text` as written, `sent` as it reaches the model."""
+
+    id: str
+    kind: str
+    text: str
+    sent: str
+
+
+@cache
+def speculation_prompts(target: str) -> tuple[SpeculationPrompt, ...]:
+    """The 16 prompts of data/speculation-prompts.toml for a target, "smollm2-135m" or "mini-256"."""
+    sets = read_toml(DATA / "speculation-prompts.toml")
+    if target not in sets:
+        raise UnknownName("model", "模型", target, list(sets))
+    template = sets[target]["template"]
+    return tuple(SpeculationPrompt(**p, sent=template.replace("{text}", p["text"])) for p in sets[target]["prompts"])
+
+
 def anchor() -> dict[str, Any]:
     return read_json(DATA / "anchor-model.json")
