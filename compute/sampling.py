@@ -6,7 +6,7 @@ it, the engine samples from it, and speculative decoding drafts, accepts and res
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -157,9 +157,32 @@ def draw(p: Floats, u: ArrayLike) -> NDArray[np.intp]:
 
     A token of probability 0 is never drawn.
     """
-    cumulative = np.cumsum(p)
-    last = int(np.flatnonzero(p)[-1])  # rounding may put u · total at the very end
-    return np.minimum(np.searchsorted(cumulative, np.asarray(u) * cumulative[-1], side="right"), last)
+    return np.searchsorted(_cumulative(p), u, side="right")
+
+
+def drawer(p: Floats) -> Callable[[Floats], NDArray[np.intp]]:
+    """`draw` from one p many times: the same tokens, found without a search for nearly all u. Chen, Asau 1974 (guide table)."""
+    cumulative = _cumulative(p)
+    ends = np.bincount(np.ceil(cumulative * BUCKETS).astype(np.intp), minlength=BUCKETS + 1)  # BUCKETS is a power of 2: exact
+    first = np.cumsum(ends)  # by bucket, the token in whose share it begins
+    guide = np.where(first[:-1] == first[1:], first[:-1], -1)  # −1: more than one token shares the bucket
+
+    def draws(u: Floats) -> NDArray[np.intp]:
+        tokens = guide[(u * BUCKETS).astype(np.intp)]
+        shared = np.flatnonzero(tokens < 0)
+        tokens[shared] = np.searchsorted(cumulative, u[shared], side="right")
+        return tokens
+
+    return draws
+
+
+BUCKETS = 2**15
+
+
+def _cumulative(p: Floats) -> Floats:
+    """Exactly 1 from the last token of a probability above 0 on."""
+    sums = np.cumsum(p)
+    return sums / sums[-1]
 
 
 # ---- measures of a text

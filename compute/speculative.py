@@ -7,6 +7,7 @@ and the Monte Carlo runs all decide by `settle`. Leviathan, Kalman, Matias 2023 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,24 +22,33 @@ Rule = Literal["correct", "equal-only", "resample-from-p"]
 RULES: tuple[Rule, ...] = ("correct", "equal-only", "resample-from-p")
 
 
-def settle(rule: Rule, p: Floats, q: Floats, x: Tokens, u: Floats, v: Floats) -> tuple[Tokens, NDArray[np.bool_]]:
+def settle(
+    rule: Rule, p: Floats, q: Floats, x: Tokens, u: Floats, v: Floats, redraw: Callable[[Floats], Tokens] | None = None
+) -> tuple[Tokens, NDArray[np.bool_]]:
     """What becomes of n drafted tokens at one place in the text: (tokens, accepted), each (n).
 
     x (n) was drawn from q; u and v (n) are uniform numbers in [0, 1), u for the acceptance, v for a second draw.
       correct          keep x with probability min(1, p(x)/q(x)), else draw from the residual (p − q)+ normalised: gives p
       equal-only       draw y from p and keep x only if y = x: gives p, but hardly ever accepts
       resample-from-p  as correct, but a rejected token is drawn from p again: does not give p
+    redraw: sampling.drawer(second(rule, p, q)), prepared by who settles many times with the same p and q.
     """
+    redraw = redraw or (lambda v: sampling.draw(second(rule, p, q), v))
     if rule == "equal-only":
-        y = sampling.draw(p, v)
+        y = redraw(v)
         return y, x == y
     accepted = u * q[x] < p[x]  # u < p/q without dividing
-    if accepted.all():
+    rejected = np.flatnonzero(~accepted)
+    if not len(rejected):
         return x, accepted
-    second = residual(p, q) if rule == "correct" else p
     tokens = x.copy()
-    tokens[~accepted] = sampling.draw(second, v[~accepted])
+    tokens[rejected] = redraw(v[rejected])
     return tokens, accepted
+
+
+def second(rule: Rule, p: Floats, q: Floats) -> Floats:
+    """The distribution (V) of a second draw."""
+    return residual(p, q) if rule == "correct" else p
 
 
 def residual(p: Floats, q: Floats) -> Floats:
@@ -149,18 +159,19 @@ class Runs:
     accepted: int
 
 
-CHUNK = 1_000_000  # draws at a time, so that ten million need no more memory than one
+CHUNK = 2**16  # draws at a time: they stay in the processor's cache
 
 
 def monte_carlo(rule: Rule, p: Floats, q: Floats, n: int, seed: int) -> Runs:
-    """Draft from q, settle, count: n times. The same seed gives the same draws whatever the rule."""
+    """Draft from q, settle, count: n times. The same seed gives the same drafts whatever the rule."""
     random = np.random.default_rng(seed)
     counts, accepted = np.zeros(len(p), dtype=np.int64), 0
+    draft, redraw = sampling.drawer(q), sampling.drawer(second(rule, p, q))
     for start in range(0, n, CHUNK):
         w, u, v = random.random((3, min(CHUNK, n - start)))
-        tokens, kept = settle(rule, p, q, sampling.draw(q, w), u, v)
+        tokens, kept = settle(rule, p, q, draft(w), u, v, redraw)
         counts += np.bincount(tokens, minlength=len(p))
-        accepted += int(kept.sum())
+        accepted += int(np.count_nonzero(kept))
     return Runs(rule, n, seed, counts, accepted)
 
 
