@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 
 from compute.training import mixture
 
@@ -64,6 +65,17 @@ def mtp_step(options: argparse.Namespace) -> None:
     mtp.train(options.compile)
 
 
+def teach_step(options: argparse.Namespace) -> None:
+    """SmolLM2 answers prompts, and its distributions are kept: what its draft learns from. Needs `run.py models`."""
+    import torch
+
+    from compute.engine import registry
+    from compute.training import teach
+
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 0)) or torch.get_num_threads())
+    teach.teach(registry.shared().get(teach.TARGET), groups=options.groups)
+
+
 def noise_step(options: argparse.Namespace) -> None:
     """Five short runs that differ in the seed."""
     from compute.training import train
@@ -91,13 +103,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m compute.training", description=__doc__)
     steps = parser.add_subparsers(required=True)
     for name, step in (
-        ("corpus", corpus_step), ("tokenizer", tokenizer_step), ("train", train_step), ("distil", distil_step), ("mtp", mtp_step),
+        ("corpus", corpus_step), ("tokenizer", tokenizer_step), ("train", train_step), ("distil", distil_step), ("mtp", mtp_step), ("teach", teach_step),
         ("noise", noise_step), ("card", card_step), ("all", all_step),
     ):  # fmt: skip
         sub = steps.add_parser(name, help=step.__doc__)
         sub.set_defaults(step=step, models=None)
         if name in ("train", "distil", "mtp", "noise", "all"):
             sub.add_argument("--compile", action="store_true", help="use torch.compile")
+        if name == "teach":
+            sub.add_argument("--groups", type=int, default=64, help="groups of 128 answers, 64 at most")
         if name == "train":
             sub.add_argument("models", nargs="*", metavar="model", help="mini-256 (the default), mini-128 or mini-64")
         if name == "distil":
