@@ -163,8 +163,8 @@ def _result(id: str, params: Any, measured_at: int) -> Any:
 
 
 def _outcome(widget, params: Any, state: dict[str, Any]) -> Any:
-    """The result, from the live answer when it belongs to these parameters."""
-    if state["answer"] and state["answer"][0] == params:
+    """The result, from the live answer as long as these parameters would ask the same of the service."""
+    if state["answer"] and widget.live.arguments(state["answer"][0]) == widget.live.arguments(params):
         return widget.run(params, state["answer"][1])
     return _result(widget.id, params, facts.measured_at())
 
