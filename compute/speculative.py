@@ -68,6 +68,11 @@ def equal_only_acceptance(p: Floats, q: Floats) -> float:
     return float((p * q).sum())
 
 
+def kept(rule: Rule, p: Floats, q: Floats) -> Floats:
+    """Probability that a token is drafted and accepted, (V); the sum is the rule's acceptance."""
+    return p * q if rule == "equal-only" else np.minimum(p, q)
+
+
 def output(rule: Rule, p: Floats, q: Floats) -> Floats:
     """The distribution that a rule gives, (V). It is p for all but resample-from-p."""
     if rule == "resample-from-p":
@@ -180,6 +185,17 @@ def total_variation(counts: NDArray[np.int64], p: Floats) -> float:
     return float(np.abs(counts / counts.sum() - p).sum() / 2)
 
 
+def total_variation_by_chance(p: Floats, n: int) -> float:
+    """What total_variation gives on average for n draws from p itself: half the sum of the binomials' mean deviations,
+    E|X − np| = 2 m C(n, m) pᵐ (1 − p)ⁿ⁻ᵐ⁺¹ with m = ⌊np⌋ + 1 (de Moivre 1730)."""
+    from scipy.special import gammaln
+
+    p = p[(p > 0) & (p < 1)]
+    m = np.floor(n * p) + 1
+    ways = gammaln(n + 1) - gammaln(m + 1) - gammaln(n - m + 1)
+    return float((m * np.exp(ways + m * np.log(p) + (n - m + 1) * np.log1p(-p))).sum() / n)
+
+
 def wilson(successes: float, n: int, z: float = 1.959964) -> tuple[float, float]:
     """Score interval for a proportion, 95 % by default (Wilson 1927)."""
     share, spread = successes / n, z * z / n
@@ -196,17 +212,51 @@ class ChiSquare:
 
 
 def chi_square(counts: NDArray[np.int64], p: Floats, least: float = 5.0) -> ChiSquare:
-    """Pearson's test of counts (V) against p. Tokens expected fewer than `least` times are counted together as one."""
+    """Pearson's test of counts (V) against p. Tokens expected fewer than `least` times are counted together as one.
+    A token that came out although p gives it nothing settles the matter: p-value 0."""
     from scipy.special import gammaincc
 
     expected = counts.sum() * p
     alone = expected >= least
     seen = np.append(counts[alone], counts[~alone].sum())
     meant = np.append(expected[alone], expected[~alone].sum())
-    if meant[-1] < least:  # too small a rest joins the rarest of the others
+    if len(meant) > 1 and meant[-1] < least:  # too small a rest joins the rarest of the others
         rarest = int(meant[:-1].argmin())
         seen[rarest] += seen[-1]
         meant[rarest] += meant[-1]
         seen, meant = seen[:-1], meant[:-1]
     statistic, degrees = float(((seen - meant) ** 2 / meant).sum()), len(meant) - 1
+    if counts[p == 0].any():
+        return ChiSquare(statistic, degrees, 0.0)
     return ChiSquare(statistic, degrees, float(gammaincc(degrees / 2, statistic / 2)) if degrees else 1.0)
+
+
+DOUBT = 0.001  # below this p-value a run "cannot come from p": one honest run in a thousand is wrongly accused
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What statistics says of Runs against p. *_expected: of the rule, exact; by_chance: of n draws from p itself."""
+
+    acceptance: float
+    acceptance_interval95: tuple[float, float]
+    acceptance_expected: float
+    total_variation: float
+    total_variation_by_chance: float
+    total_variation_expected: float  # of the rule's output against p, were n infinite
+    chi_square: ChiSquare
+    agrees: bool
+
+
+def judge(runs: Runs, p: Floats, q: Floats) -> Verdict:
+    test = chi_square(runs.counts, p)
+    return Verdict(
+        acceptance=runs.accepted / runs.n,
+        acceptance_interval95=wilson(runs.accepted, runs.n),
+        acceptance_expected=float(kept(runs.rule, p, q).sum()),
+        total_variation=total_variation(runs.counts, p),
+        total_variation_by_chance=total_variation_by_chance(p, runs.n),
+        total_variation_expected=float(np.abs(output(runs.rule, p, q) - p).sum() / 2),
+        chi_square=test,
+        agrees=test.p_value >= DOUBT,
+    )
