@@ -72,7 +72,7 @@ def group_prompts(group: int, tokenizer) -> list[list[int]]:
 def answer(model: Model, prompts: list[list[int]], temperatures: list[float], seed: int, new: int = NEW) -> Answers:
     """All prompts answered side by side; rows that have ended leave the batch when a fifth of it has."""
     rows, longest = len(prompts), max(map(len, prompts))
-    ends = set(model.config.stop_tokens)
+    ends = torch.tensor(model.config.stop_tokens)
     padded = torch.zeros(rows, longest, dtype=torch.int64)
     for row, ids in zip(padded, prompts, strict=True):
         row[: len(ids)] = torch.tensor(ids)
@@ -82,23 +82,23 @@ def answer(model: Model, prompts: list[list[int]], temperatures: list[float], se
 
     cache, row = prefill(model, padded, lengths, longest + new)
     alive = torch.arange(rows)  # rows of the answer that the batch still holds
+    going = torch.ones(rows, dtype=torch.bool)  # of those, the ones that have not ended
     tokens, counts = np.zeros((rows, new), np.uint16), np.zeros(rows, np.int64)
     top_ids, top_p = np.zeros((rows, new, TOP), np.uint16), np.zeros((rows, new, TOP), np.float16)
     for i in range(new):
         values, ids = row.topk(TOP)
         chosen = choose(row, ids[:, 0], heat[alive], draw)
-        going = torch.from_numpy(counts[alive.numpy()] == i)  # not ended before
         at = alive[going].numpy()
         tokens[at, i], counts[at] = chosen[going].numpy(), i + 1
         top_ids[at, i] = ids[going].numpy()
         top_p[at, i] = (values - row.logsumexp(-1, keepdim=True)).exp()[going].numpy()
-        going &= ~torch.tensor([int(token) in ends for token in chosen])
-        counts[alive[~going].numpy()] = np.minimum(counts[alive[~going].numpy()], i + 1)
+        going = going & ~torch.isin(chosen, ends)
         if i == new - 1 or not going.any():
             break
         if going.sum() < 0.8 * len(alive):
             alive, chosen = alive[going], chosen[going]
             cache.data = cache.data[:, :, going].contiguous()
+            going = going[going]
             cache.rows = torch.arange(len(alive))[:, None]
         positions = (lengths[alive] + i)[:, None]
         row = forward(model.weights, chosen[:, None], cache, positions)[:, 0]
