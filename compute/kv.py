@@ -80,7 +80,7 @@ def capacity(
     weights = shape.loaded_bytes(weight_bytes(weight_bits, group))
     free = max(0.0, card.memory_bytes - weights)
     each = cache_bytes(shape, context, kv_bits) + shape.state_bytes
-    if not each:
+    if each < 1:  # not a byte a request
         raise BadInput("model", shape.name, "a bare parameter count keeps no KV; give kv_bytes_per_token", "只有参数量就没有 KV；请给 kv_bytes_per_token")
     longest = shape.context_maximum
     reserved = longest and int(free // (cache_bytes(shape, longest, kv_bits) + shape.state_bytes))

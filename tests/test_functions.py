@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from compute import __main__, facts, functions, numbers
@@ -204,6 +204,7 @@ sized = st.fixed_dictionaries({"parameters": anything}, optional={"kv_bytes_per_
 base = st.sampled_from([{}, SHAPE, SHAPE, SHAPE | EXPERTS, SHAPE | MLA, {"text_config": SHAPE}])
 
 
+@example(model={"parameters": 1, "kv_bytes_per_token": 7e-307}, chip=CARD)
 @settings(max_examples=400, deadline=None)
 @given(model=st.builds(lambda a, b: a | b, base, strange) | sized, chip=st.builds(lambda b: CARD | b, st.dictionaries(st.sampled_from([*CARD, "name", "x"]), anything, max_size=1)))
 def test_any_inline_object_gives_a_figure_or_a_sentence(model, chip):

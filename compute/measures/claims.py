@@ -1,4 +1,4 @@
-"""Figures that prose states, from compute/claims.py: stored so that a changed formula is noticed."""
+"""Figures that prose states, from compute/claims: stored so that a changed formula is noticed."""
 
 from __future__ import annotations
 

@@ -1,37 +1,13 @@
-"""The figures that prose states, each as a function: arithmetic in one line, inputs by name, nothing typed twice.
-
-A claim's name in prose is its function's name with a dot for the first underscore pair: `[[=anchor.decode_bound | token/s]]`.
-"""
+"""Lesson 1: the anchor under the roofline, KV bytes, capacity, upgrades."""
 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, Callable
 
 from compute import facts, kv, roofline
+from compute.claims.claim import claim, computed
 from compute.errors import Refused
 from compute.quantity import Quantity
-
-CLAIMS: dict[str, Callable[[], Quantity]] = {}
-
-
-def claim(name: str, zh: str, en: str):
-    """Register a computed figure under the name that prose uses; zh and en say what it is."""
-
-    def register(function: Callable[[], Quantity]):
-        def stated() -> Quantity:
-            q = function()
-            return Quantity(q.value, q.unit, q.kind, q.formula, q.inputs, q.source, q.conditions, q.interval95, {"zh": zh, "en": en})
-
-        stated.__doc__ = function.__doc__
-        CLAIMS[name] = stated
-        return stated
-
-    return register
-
-
-def computed(value: Any, unit: str, formula: str, **inputs: Any) -> Quantity:
-    return Quantity(value, unit, "computed", formula, inputs)
 
 
 def _anchor():
