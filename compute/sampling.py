@@ -130,12 +130,12 @@ def top_k(p: Floats, k: int) -> NDArray[np.bool_]:
 def top_p(p: Floats, mass: float) -> NDArray[np.bool_]:
     """The fewest most likely tokens whose probabilities reach `mass`; the token that reaches it is kept, so at least one
     is. Of equally likely tokens the lower id comes first. Holtzman et al. 2020, §3.1."""
-    ranked = np.argsort(-p, axis=-1, kind="stable")
-    falling = np.take_along_axis(p, ranked, axis=-1)
-    before = np.cumsum(falling, axis=-1) - falling  # mass of the more likely ones
-    kept = np.empty(p.shape, dtype=bool)
-    np.put_along_axis(kept, ranked, before < mass, axis=-1)
-    return kept
+    falling = -np.sort(-p, axis=-1)
+    count = np.sum(np.cumsum(falling, axis=-1) - falling < mass, axis=-1, keepdims=True)  # those before which mass is missing
+    last = np.take_along_axis(falling, count - 1, axis=-1)
+    above, tied = p > last, p == last
+    places = count - above.sum(axis=-1, keepdims=True)  # left for those as likely as the last
+    return above | tied & (np.cumsum(tied, axis=-1) <= places)
 
 
 def min_p(p: Floats, base: float) -> NDArray[np.bool_]:
