@@ -125,6 +125,9 @@ def main(argv: list[str] | None = None) -> int:
     except LabError as e:
         print(e.message("en"), file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("stopped; what was stored stays, and the same command goes on from there", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

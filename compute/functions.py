@@ -49,6 +49,7 @@ TABLE: dict[str, Function] = {
         Function("next.logits", "compute.engine.served:next_logits", "service"),
         Function("speculative.monte_carlo", "compute.trials:monte_carlo", "web"),
         Function("verify.table", "compute.verify:table", "service"),
+        Function("verify.recompute", "compute.verify:recompute", "service"),
         Function("machine.measure", "compute.engine.own_machine:measure", "service"),
     )
 }

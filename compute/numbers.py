@@ -100,10 +100,7 @@ def _from_paper(name: str, row: dict[str, Any]) -> Quantity:
 @cache
 def measured_entries() -> dict[str, dict[str, Any]]:
     """Entries of data/precomputed.json (deterministic) and data/measured/*.json (timings of one machine)."""
-    entries = {key: entry for key, entry in precompute.stored().items() if entry["kind"] == "measured"}
-    for path in sorted((facts.DATA / "measured").glob("*.json")):
-        entries |= facts.read_json(path).get("entries", {})
-    return entries
+    return {key: entry for key, entry in precompute.stored().items() if entry["kind"] == "measured"} | precompute.timings()
 
 
 def _measured(key: str) -> Quantity:

@@ -12,6 +12,7 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from datetime import date
 from functools import cache
@@ -21,12 +22,13 @@ from typing import Any
 
 from compute import facts, measures
 from compute.errors import BrokenData, LabError
-from compute.measures.job import Job, Report, Value, as_json, digest
+from compute.measures.job import Job, Report, Value, as_stored, digest, nobody
 
 STORE = facts.DATA / "precomputed.json"
 SCHEMA = 1
 SEED = 0  # of every measure that draws; entries carry their own where it differs
 REQUIRED = ("value", "unit", "kind", "tolerance", "recompute", "params", "conditions", "inputs", "seal")
+MEASURED = ("value", "unit", "kind", "conditions", "says")  # what a timing needs
 TOLERANCES = ("exact", "relative", "absolute", "at_most")
 
 
@@ -46,11 +48,7 @@ def made(path: Path | None = None) -> dict[str, Any]:
 
 @cache
 def _read(path: Path, changed_at: int) -> dict[str, Any]:
-    name = _name(path)
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as e:
-        raise BrokenData(name, f"it is not whole JSON ({e})") from None
+    name, data = _name(path), _json(path)
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise BrokenData(name, f"schema is {data.get('schema') if isinstance(data, dict) else data!r}, not {SCHEMA}")
     if not isinstance(data.get("entries"), dict) or not isinstance(data.get("made"), dict):
@@ -60,19 +58,90 @@ def _read(path: Path, changed_at: int) -> dict[str, Any]:
             raise BrokenData(name, f"entry {key} is {entry!r}")
         if lacking := [f for f in REQUIRED if f not in entry]:
             raise BrokenData(name, f"entry {key} lacks {', '.join(lacking)}")
-        if not isinstance(entry["tolerance"], dict) or not set(entry["tolerance"]) <= set(TOLERANCES) or len(entry["tolerance"]) != 1:
-            raise BrokenData(name, f"entry {key}: tolerance {entry['tolerance']!r} is none of {', '.join(TOLERANCES)}")
+        for field, (fits, what) in FIELDS.items():
+            if field in entry and not fits(entry[field]):
+                raise BrokenData(name, f"entry {key}: {field} {entry[field]!r} is not {what}")
     return data
 
 
+def _json(path: Path) -> Any:
+    """Raises BrokenData also where JSON would silently take the last of two equal keys, or not-a-number."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as e:  # a JSON error, a wrong encoding, or one of ours
+        raise BrokenData(_name(path), f"it is not whole JSON ({e})") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(n for n in names if names.count(n) > 1)!r} stands twice")
+    return found
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number")
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _tolerance(value: Any) -> bool:
+    if not isinstance(value, dict) or len(value) != 1:
+        return False
+    ((rule, limit),) = value.items()
+    return limit is True if rule == "exact" else rule in TOLERANCES and _number(limit) and limit >= 0
+
+
+def _said(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
+
+
+def _trace(value: Any) -> bool:
+    """The file lies in the folder beside the store and nowhere else."""
+    return (isinstance(value, dict) and isinstance(value.get("sha256"), str) and isinstance(file := value.get("file"), str)
+            and file.startswith("precomputed/") and ".." not in file and _tolerance(value.get("tolerance", {"exact": True})))  # fmt: skip
+
+
+FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    **{f: (lambda v: isinstance(v, str), "text") for f in ("unit", "recompute", "inputs", "seal")},
+    **{f: (lambda v: isinstance(v, dict), "a table") for f in ("params", "conditions")},
+    "value": (lambda v: isinstance(v, (int, float, str, list)), "a number, text or list"),
+    "kind": (lambda v: v in ("computed", "measured"), "computed or measured"),
+    "tolerance": (_tolerance, f"one of {', '.join(TOLERANCES)} with its limit"),
+    "says": (_said, "texts by language"),
+    "interval95": (lambda v: isinstance(v, list) and len(v) == 2 and all(map(_number, v)), "two numbers"),
+    "n": (lambda v: isinstance(v, int) and v > 0, "a count"),
+    "reference": (lambda v: isinstance(v, dict) and {"value", "where", "why_different"} <= set(v), "value, where and why_different"),
+    "trace": (_trace, "file, sha256 and tolerance"),
+}
+
+
 @cache
-def _read_trace(path: Path, sha256: str, key: str) -> Any:
-    if not path.exists():
-        raise BrokenData(_name(path), f"it is missing, and entry {key} needs it")
+def _read_trace(path: Path, changed_at: int, sha256: str, key: str) -> Any:
     raw = path.read_bytes()
     if hashlib.sha256(raw).hexdigest() != sha256:
-        raise BrokenData(_name(path), f"its sha256 is not the one of entry {key}")
+        raise BrokenData(_name(path), f"its sha256 is not the one of entry {key}", f"sha256 与条目 {key} 记的不符")
     return json.loads(raw)
+
+
+def timings(folder: Path | None = None) -> dict[str, dict[str, Any]]:
+    """The entries of data/measured/*.json, each with `made`, where and when. BrokenData names file and key of what is wrong."""
+    found: dict[str, dict[str, Any]] = {}
+    for path in sorted((folder or STORE.parent / "measured").glob("*.json")):
+        data = _json(path)
+        if not isinstance(data, dict) or data.get("schema") != SCHEMA or not isinstance(data.get("made"), dict) or not isinstance(data.get("entries"), dict):
+            raise BrokenData(_name(path), f"it needs schema {SCHEMA}, made and entries")
+        for key, entry in data["entries"].items():
+            if not isinstance(entry, dict) or (lacking := [f for f in MEASURED if f not in entry]):
+                raise BrokenData(_name(path), f"entry {key} lacks {', '.join(lacking) if isinstance(entry, dict) else 'everything'}")
+            for field, (fits, what) in FIELDS.items():
+                if field in entry and not fits(entry[field]):
+                    raise BrokenData(_name(path), f"entry {key}: {field} {entry[field]!r} is not {what}")
+            found[key] = entry | {"made": data["made"]}
+    return found
 
 
 def trace(key: str, path: Path | None = None) -> Any:
@@ -82,9 +151,12 @@ def trace(key: str, path: Path | None = None) -> Any:
     if entry is None:
         return None
     kept = entry.get("trace")
-    if not isinstance(kept, dict) or not {"file", "sha256"} <= set(kept):
+    if kept is None:
         raise BrokenData(_name(path), f"entry {key} has no trace")
-    return _read_trace(path.parent / kept["file"], kept["sha256"], key)
+    file = path.parent / kept["file"]
+    if not file.is_file():
+        raise BrokenData(_name(file), f"it is missing, and entry {key} needs it", f"文件不在，而条目 {key} 要用它")
+    return _read_trace(file, file.stat().st_mtime_ns, kept["sha256"], key)
 
 
 def seal(entry: Mapping[str, Any]) -> str:
@@ -106,13 +178,15 @@ def precompute(only: str = "", force: bool = False, path: Path | None = None, sa
             if job.measure != "claims" and not force and all(stored(path).get(key, {}).get("inputs") == inputs for key in job.keys):
                 unchanged += 1
                 continue
-            values = measures.run(job, _progress(f"{index + 1}/{len(chosen)} {job.keys[0]}"))
+            began = time.perf_counter()
+            values = measures.run(job, progress(f"{index + 1}/{len(chosen)} {job.keys[0]}"))
         except LabError as reason:
             failed.append(f"{', '.join(job.keys)}: {reason.message('en')}")
             continue
         new |= {key: _entry(job, key, value, inputs, path) for key, value in values.items()}
         if job.measure != "claims":
             _write(path, new)
+            say(f"{index + 1}/{len(chosen)} {job.keys[0]}{f' and {len(job.keys) - 1} more' * (len(job.keys) > 1)}: {time.perf_counter() - began:.1f} s")
     _write(path, new, whole=not only.lstrip("=~"))
     _sweep(path, {key for job in chosen for key in job.keys}, whole=not only.lstrip("=~"))
     ran = len(chosen) - unchanged - len(failed)
@@ -127,12 +201,12 @@ def _entry(job: Job, key: str, value: Value, inputs: str, path: Path) -> dict[st
     }  # fmt: skip
     entry |= {k: v for k in ("interval95", "n", "reference") if (v := getattr(value, k)) is not None}
     if value.trace is not None:
-        raw = json.dumps(as_json(value.trace), ensure_ascii=False, separators=(",", ":")).encode()
+        raw = json.dumps(as_stored(value.trace), ensure_ascii=False, separators=(",", ":")).encode()
         sha256 = hashlib.sha256(raw).hexdigest()
         file = f"precomputed/{key}.{sha256[:12]}.json"
         _replace(path.parent / file, raw)
         entry["trace"] = {"file": file, "sha256": sha256, "tolerance": value.trace_tolerance}
-    entry = as_json(entry)
+    entry = as_stored(entry)
     return entry | {"seal": seal(entry)}
 
 
@@ -151,9 +225,6 @@ def _write(path: Path, new: Mapping[str, Any], whole: bool = False) -> None:
     _replace(path, (json.dumps(data, ensure_ascii=False, indent=1, allow_nan=False) + "\n").encode())
 
 
-MEASURED = ("value", "unit", "kind", "conditions", "says")
-
-
 def write_measured(name: str, entries: Mapping[str, Mapping[str, Any]], command: str, folder: Path | None = None) -> Path:
     """Timings of this machine, for the bench command that took them: data/measured/<name>.json anew. They are shown and
     never judged. entries: key → {"value", "unit", "kind": "measured", "conditions", "says": {"zh", "en"}, and where there
@@ -162,7 +233,7 @@ def write_measured(name: str, entries: Mapping[str, Mapping[str, Any]], command:
         if lacking := [f for f in MEASURED if not entry.get(f) and entry.get(f) != 0]:
             raise ValueError(f"{key} lacks {', '.join(lacking)}")
     made = {"date": date.today().isoformat(), "command": command, "commit": _commit(), "versions": _versions(), "machine": _machine()}
-    data = {"schema": SCHEMA, "made": made, "entries": as_json(dict(sorted(entries.items())))}
+    data = {"schema": SCHEMA, "made": made, "entries": as_stored(dict(sorted(entries.items())))}
     file = (folder or STORE.parent / "measured") / f"{name}.json"
     _replace(file, (json.dumps(data, ensure_ascii=False, indent=1, allow_nan=False) + "\n").encode())
     return file
@@ -203,10 +274,11 @@ def _machine() -> dict[str, Any]:
     return {"processor": platform.machine(), "system": platform.system(), "cores": os.cpu_count()}
 
 
-def _progress(what: str) -> Report:
+def progress(what: str) -> Report:
+    """One line that renews itself, where somebody watches."""
     if not sys.stderr.isatty():
-        return lambda fraction, note: None
-    return lambda fraction, note: print(f"\r{what} {fraction:4.0%}\033[K", end="" if fraction < 1 else "\n", file=sys.stderr)
+        return nobody
+    return lambda fraction, note: print(f"\r{what} {fraction:4.0%} {note}\033[K", end="" if fraction < 1 else "\r\033[K", file=sys.stderr, flush=True)
 
 
 def main(only: str = "", force: bool = False) -> int:

@@ -1,28 +1,50 @@
-"""Computes every stored number again and compares: does the file still say what this code and these weights give?"""
+"""Computes every stored number again and compares: does the file still say what this code and these weights give?
+
+Three things are looked at, each by itself: the entry's seal (was it edited after it was stored?), its value, interval and
+count against a new run within the entry's tolerance, and the arrays beside it against those of the new run.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from compute import measures, precompute
-from compute.errors import BrokenData, LabError
-from compute.measures.job import Value, as_json
+from compute.errors import BadInput, BrokenData, LabError
+from compute.measures.job import Job, Report, as_stored, nobody
 
 Verdict = Literal["agrees", "differs", "unchecked"]
+Both = Mapping[str, str]  # a sentence in zh and en
 LONGEST_SHOWN = 28
+TRACE_TOLERANCE = {"absolute": 1e-3}  # of an entry that names none; see Value.trace_tolerance
+APART = {"conditions", "examples"}  # parts of a trace that say where it was made, or are shown and not judged
+
+
+@dataclass(frozen=True)
+class Again:
+    """What a new run gave for one key; `reason` says why there is none."""
+
+    key: str
+    value: Any = None
+    unit: str = ""
+    kind: str = ""
+    interval95: list[float] | None = None
+    n: int | None = None
+    trace: Any = None
+    reason: Both = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One stored number beside its recomputation. reason: why it differs or could not be checked."""
+    """One stored number beside its recomputation. reason: why it differs or could not be checked, in zh and en."""
 
     key: str
     unit: str
@@ -32,58 +54,108 @@ class Row:
     difference: float | None  # relative, absolute, or how many positions are not equal: as the tolerance says
     tolerance: Mapping[str, Any]
     verdict: Verdict
-    reason: str = ""
+    reason: Both = field(default_factory=dict)
 
 
-def rows(only: str = "", path: Path | None = None, report: Callable[[float, str], None] = lambda fraction, note: None) -> Iterator[Row]:
-    """Every entry that begins with `only`, and every one that should be stored and is not."""
-    only = only.lstrip("=~")
-    entries, known = precompute.stored(path), measures.jobs()
-    chosen = [(job, keys) for job in known if (keys := [k for k in job.keys if k.startswith(only)])]
-    for index, (job, keys) in enumerate(chosen):
-        report(index / len(chosen), keys[0])
-        try:
-            job.inputs()  # names the checkpoint that is not there
-            new, reason = measures.run(job), ""
-        except LabError as error:
-            new, reason = {}, error.message("en")
-        for key in keys:
-            yield _row(key, entries.get(key), new.get(key), reason, path)
-    jobless = set(entries) - {key for job in known for key in job.keys}
-    for key in sorted(k for k in jobless if k.startswith(only)):
-        yield _unchecked(key, entries[key], f"nothing makes it any more (it was {entries[key]['recompute']})")
+@dataclass(frozen=True)
+class Checked:
+    """One job's rows and how long it took; no measure for entries that nothing makes any more."""
+
+    measure: str
+    seconds: float
+    rows: tuple[Row, ...]
 
 
-def _row(key: str, entry: Mapping[str, Any] | None, new: Value | None, reason: str, path: Path | None) -> Row:
+# ---- a new run
+
+
+def again(job: Job, report: Report = nobody) -> tuple[Again, ...]:
+    """The job run anew; when it cannot be (its model is not there), the reason for each of its keys."""
+    try:
+        job.inputs()  # names the model that is not there
+        made = measures.run(job, report)
+    except LabError as error:
+        if error.code == "cancelled":
+            raise
+        reason = {lang: error.message(lang) for lang in ("zh", "en")}
+        return tuple(Again(key, reason=reason) for key in job.keys)
+    return tuple(
+        Again(key, as_stored(v.value), v.unit, v.kind, as_stored(v.interval95), v.n, as_stored(v.trace)) for key, v in made.items()
+    )
+
+
+def recompute(
+    keys: Annotated[tuple[str, ...], Field(min_length=1, max_length=2000, description="keys of stored numbers")],
+    report: Report = nobody,
+) -> tuple[Again, ...]:
+    """Runs the jobs that make these numbers and returns all that they make, for the caller to compare with its own file."""
+    chosen = [job for job in measures.jobs() if set(job.keys) & set(keys)]
+    if lost := set(keys) - {key for job in chosen for key in job.keys}:
+        raise BadInput("keys", sorted(lost)[0], "nothing makes that number", "没有任何测量产生这个数")
+    found: list[Again] = []
+    for index, job in enumerate(chosen):
+        found += again(job, lambda fraction, note: report((index + fraction) / len(chosen), note or job.keys[0]))
+        report((index + 1) / len(chosen), job.keys[0])
+    return tuple(found)
+
+
+# ---- the comparison
+
+
+def judge(key: str, entry: Mapping[str, Any] | None, new: Again | None, path: Path | None = None) -> Row:
+    """The stored entry beside the new run; `new` is None where nothing makes the number any more."""
     if entry is None:
-        value = as_json(new.value) if new else None
-        return Row(key, new.unit if new else "", new.kind if new else "", None, value, None, {}, "unchecked",
-                   reason or "it is not stored; run python -m compute precompute")  # fmt: skip
-    if new is None:
-        return _unchecked(key, entry, reason)
-    recomputed = as_json(new.value)
-    difference, within = compare(entry["value"], recomputed, entry["tolerance"])
-    flaw = _flaw(key, entry, new, path)
-    verdict = "agrees" if within and not flaw else "differs"
-    why = flaw or ("" if within else "other weights or other code than when it was stored")
-    return Row(key, entry["unit"], entry["kind"], entry["value"], recomputed, difference, entry["tolerance"], verdict, why)
+        reason = new.reason or _both("文件里没有它；请运行 python -m compute precompute", "it is not stored; run python -m compute precompute")
+        return Row(key, new.unit, new.kind, None, new.value, None, {}, "unchecked", reason)
+    stored = entry["unit"], entry["kind"], entry["value"]
+    if new is None or new.reason:
+        made_by = entry["recompute"]
+        flaw = tampered(key, entry, path)
+        reason = flaw or (new.reason if new else _both(f"已没有产生它的测量（原为 {made_by}）", f"nothing makes it any more (it was {made_by})"))
+        return Row(key, *stored, None, None, entry["tolerance"], "differs" if flaw else "unchecked", reason)
+    difference, within = compare(entry["value"], new.value, entry["tolerance"])
+    reason = tampered(key, entry, path) or ({} if within else _both("权重或代码与存入时不同", "other weights or other code than when it was stored"))
+    reason = reason or _beside(key, entry, new, path)
+    return Row(key, *stored, new.value, difference, entry["tolerance"], "differs" if reason else "agrees", reason)
 
 
-def _unchecked(key: str, entry: Mapping[str, Any], reason: str) -> Row:
-    return Row(key, entry["unit"], entry["kind"], entry["value"], None, None, entry["tolerance"], "unchecked", reason)
-
-
-def _flaw(key: str, entry: Mapping[str, Any], new: Value, path: Path | None) -> str:
+def tampered(key: str, entry: Mapping[str, Any], path: Path | None = None) -> Both:
+    """Why the entry is not as it was stored, without computing anything; {} when it is."""
     if precompute.seal(entry) != entry["seal"]:
-        return "the entry was edited after it was stored"
-    if (entry["unit"], entry["kind"]) != (new.unit, new.kind):
-        return f"it is now {new.kind} in {new.unit}"
+        return _both("存入之后被改过：封签与内容不符", "it was edited after it was stored: its seal does not fit")
     if "trace" in entry:
         try:
             precompute.trace(key, path)
         except BrokenData as broken:
-            return broken.message("en")
-    return ""
+            return {lang: broken.message(lang) for lang in ("zh", "en")}
+    return {}
+
+
+def _beside(key: str, entry: Mapping[str, Any], new: Again, path: Path | None) -> Both:
+    """What else of the entry is not as the new run gives it."""
+    if (entry["unit"], entry["kind"]) != (new.unit, new.kind):
+        return _both(f"现在是 {new.unit} 的 {new.kind}", f"it is now {new.kind} in {new.unit}")
+    if entry.get("n") != new.n:
+        return _both(f"样本数存的是 {entry.get('n')}，现在是 {new.n}", f"n is stored as {entry.get('n')} and is now {new.n}")
+    if not _same_interval(entry, new.interval95):
+        return _both(f"区间存的是 {entry.get('interval95')}，现在是 {new.interval95}", f"the interval is stored as {entry.get('interval95')} and is now {new.interval95}")
+    if ("trace" in entry) != (new.trace is not None):
+        return _both("旁边的数组只有一边有", "only one side has arrays beside the value")
+    if new.trace is not None:
+        place = first_difference(precompute.trace(key, path), new.trace, entry["trace"].get("tolerance", TRACE_TOLERANCE))
+        return _both(f"数组不同：{place}", f"the arrays differ: {place}") if place else {}
+    return {}
+
+
+def _same_interval(entry: Mapping[str, Any], new: list[float] | None) -> bool:
+    """Both bounds as near as the value has to be: an interval moves with it."""
+    stored, value = entry.get("interval95"), entry["value"]
+    if stored is None or new is None:
+        return stored is new
+    ((rule, limit),) = entry["tolerance"].items()
+    size = max(map(abs, (*stored, value) if isinstance(value, (int, float)) else stored))
+    near = {"exact": 1e-9 * size, "relative": limit * size, "absolute": limit, "at_most": limit}[rule]
+    return all(abs(a - b) <= near for a, b in zip(stored, new))
 
 
 def compare(stored: Any, recomputed: Any, tolerance: Mapping[str, Any]) -> tuple[float, bool]:
@@ -111,9 +183,54 @@ def _apart(a: Any, b: Any) -> float:
     return 0.0 if a == b else abs(a - b) if isinstance(a, (int, float)) and isinstance(b, (int, float)) else 1.0
 
 
+def first_difference(stored: Any, new: Any, tolerance: Mapping[str, Any], where: str = "") -> str:
+    """Where two traces part, as "logits[3][17]: 1.25, now 1.5"; "" when they do not. Floats may differ by the tolerance,
+    all else must be equal. What says where a trace was made ("conditions") is not compared."""
+    if isinstance(stored, dict) and isinstance(new, dict):
+        if lost := sorted(set(stored) ^ set(new)):
+            return f"{where}{'.' if where else ''}{lost[0]}: on one side only"
+        inside = ((f"{where}.{name}" if where else name, stored[name], new[name]) for name in stored if where or name not in APART)
+    elif isinstance(stored, list) and isinstance(new, list):
+        if len(stored) != len(new):
+            return f"{where}: {len(stored)} long, now {len(new)}"
+        inside = ((f"{where}[{i}]", a, b) for i, (a, b) in enumerate(zip(stored, new)))
+    elif float in (type(stored), type(new)) and {type(stored), type(new)} <= {int, float}:
+        return "" if compare(stored, new, tolerance)[1] else f"{where}: {stored!r}, now {new!r}"
+    else:
+        return "" if type(stored) is type(new) and stored == new else f"{where}: {stored!r}, now {new!r}"
+    return next((found for place, a, b in inside if (found := first_difference(a, b, tolerance, place))), "")
+
+
+def _both(zh: str, en: str) -> Both:
+    return {"zh": zh, "en": en}
+
+
+# ---- all of them
+
+
+def checked(only: str = "", path: Path | None = None, report: Report = nobody) -> Iterator[Checked]:
+    """Every job with a key that begins with `only`, then the entries that nothing makes any more."""
+    only = only.lstrip("=~")
+    entries, chosen = precompute.stored(path), measures.wanted(only)
+    for index, job in enumerate(chosen):
+        report(index / len(chosen), job.keys[0])
+        began = time.perf_counter()
+        new = again(job, lambda fraction, note: report((index + fraction) / len(chosen), note or job.keys[0]))
+        rows = tuple(judge(one.key, entries.get(one.key), one, path) for one in new if one.key.startswith(only))
+        yield Checked(job.measure, time.perf_counter() - began, rows)
+    known = {key for job in measures.jobs() for key in job.keys}
+    if lost := sorted(key for key in entries if key not in known and key.startswith(only)):
+        yield Checked("", 0.0, tuple(judge(key, entries[key], None, path) for key in lost))
+
+
+def rows(only: str = "", path: Path | None = None, report: Report = nobody) -> Iterator[Row]:
+    for each in checked(only, path, report):
+        yield from each.rows
+
+
 def table(
     only: Annotated[str, Field(max_length=120, description="beginning of the keys; empty: all")] = "",
-    report: Callable[[float, str], None] = lambda fraction, note: None,
+    report: Callable[[float, str], None] = nobody,
 ) -> tuple[Row, ...]:
     """Every stored number beside its recomputation, with the difference, the tolerance and the verdict."""
     return tuple(rows(only, report=report))
@@ -121,32 +238,42 @@ def table(
 
 def main(only: str = "", as_json: bool = False, path: Path | None = None) -> int:
     """Prints the table. 0: all agree; 1: something differs; 2: nothing to compare; 3: something could not be checked."""
-    found = []
-    for row in rows(only, path):
-        found.append(row)
+    jobs: list[Checked] = []
+    if not as_json:
+        print(HEAD)
+    for each in checked(only, path, precompute.progress("verify")):
+        jobs.append(each)
         if not as_json:
-            print(_line(row), flush=True)
+            print("".join(_line(row) + "\n" for row in each.rows), end="", flush=True)
+    found = [row for each in jobs for row in each.rows]
     if not found:
         print(f"no stored number begins with {only!r}", file=sys.stderr)
         return 2
     count = {verdict: sum(r.verdict == verdict for r in found) for verdict in ("agrees", "differs", "unchecked")}
+    seconds = sum(each.seconds for each in jobs)
     if as_json:
-        print(json.dumps({"count": count, "rows": [asdict(r) for r in found]}, ensure_ascii=False, indent=1))
+        took = [{"measure": j.measure, "keys": [r.key for r in j.rows], "seconds": round(j.seconds, 3)} for j in jobs]
+        print(json.dumps({"count": count, "seconds": round(seconds, 3), "made": precompute.made(path), "jobs": took, "rows": [asdict(r) for r in found]},
+                         ensure_ascii=False, indent=1))  # fmt: skip
     else:
-        print(f"\n{len(found)} compared: {count['agrees']} agree, {count['differs']} differ, {count['unchecked']} could not be checked")
+        print(f"\n{len(found)} compared in {seconds:.0f} s: {count['agrees']} agree, {count['differs']} differ, {count['unchecked']} could not be checked")
     return 1 if count["differs"] else 3 if count["unchecked"] else 0
 
 
 MARKS = {"agrees": "✓", "differs": "✗", "unchecked": "?"}
+HEAD = f"  {'key':44} {'stored':>{LONGEST_SHOWN}} {'recomputed':>{LONGEST_SHOWN}} {'apart':>9} {'tolerance':16} unit"
 
 
 def _line(row: Row) -> str:
-    limit = " ".join(f"{rule} {limit:g}" if not isinstance(limit, bool) else rule for rule, limit in row.tolerance.items())
     difference = "" if row.difference is None else f"{row.difference:.2g}"
-    line = f"{MARKS[row.verdict]} {row.key:44} {_shown(row.stored):>{LONGEST_SHOWN}} {_shown(row.recomputed):>{LONGEST_SHOWN}} {difference:>9} {limit:16} {row.unit}"
-    return line + (f"\n    {row.verdict}: {row.reason}" if row.reason else "")
+    line = f"{MARKS[row.verdict]} {row.key:44} {shown(row.stored):>{LONGEST_SHOWN}} {shown(row.recomputed):>{LONGEST_SHOWN}} {difference:>9} {limit(row.tolerance):16} {row.unit}"
+    return line + (f"\n    {row.verdict}: {row.reason['en']}" if row.reason else "")
 
 
-def _shown(value: Any) -> str:
+def limit(tolerance: Mapping[str, Any]) -> str:
+    return " ".join(rule if limit is True else f"{rule} {limit:g}" for rule, limit in tolerance.items())
+
+
+def shown(value: Any) -> str:
     text = "–" if value is None else f"{value:.10g}" if isinstance(value, float) else str(value)
     return text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 1] + "…"

@@ -55,7 +55,7 @@ class Job:
         return digest([self.measure, self.params, {model: model_hash(model) for model in self.models}])
 
 
-def as_json(value: Any) -> Any:
+def as_stored(value: Any) -> Any:
     """As it comes back from the file: lists for tuples and arrays. Raises ValueError at a NaN or an infinity."""
     return json.loads(json.dumps(value, ensure_ascii=False, allow_nan=False, default=lambda array: array.tolist()))
 
