@@ -101,11 +101,12 @@ class Guess:
 @dataclass(frozen=True)
 class Live:
     """A run on the compute service. arguments(params) feed its function; run(params, answer) makes the result.
-    when: at which Params the button is there."""
+    when: at which Params the button is there. about: an answer stays while this is the same; by default the arguments."""
 
     function: str
     arguments: Callable[[Any], dict[str, Any]]
     when: Callable[[Any], bool] = always
+    about: Callable[[Any], Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -163,9 +163,11 @@ def _result(id: str, params: Any, measured_at: int) -> Any:
 
 
 def _outcome(widget, params: Any, state: dict[str, Any]) -> Any:
-    """The result, from the live answer as long as these parameters would ask the same of the service."""
-    if state["answer"] and widget.live.arguments(state["answer"][0]) == widget.live.arguments(params):
-        return widget.run(params, state["answer"][1])
+    """The result, from the live answer as long as it is about the same."""
+    if state["answer"]:
+        about = widget.live.about or widget.live.arguments
+        if about(state["answer"][0]) == about(params):
+            return widget.run(params, state["answer"][1])
     return _result(widget.id, params, facts.measured_at())
 
 
@@ -226,7 +228,7 @@ def _before(widget, params: Any, state: dict[str, Any]) -> Any:
     if state["previous"] is None or state["previous"] == params:
         return None
     try:
-        return _result(widget.id, state["previous"], facts.measured_at())
+        return _outcome(widget, state["previous"], state)
     except LabError:
         return None
 
