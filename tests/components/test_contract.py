@@ -11,6 +11,7 @@ import pytest
 import components
 from components import Html, Scene, Stage, Vega, controls
 from components.text import LANGUAGES, load_words
+from compute.distributions import PROMPTS
 from compute.errors import LabError
 from compute.functions import plain
 from compute.quantity import Quantity
