@@ -1,4 +1,6 @@
-"""The steps in order: corpus, tokenizer, train, distil, noise, card. `all` chains train, distil and noise."""
+"""The steps in order: corpus, tokenizer, train, distil, noise, card. `all` chains train, distil and noise.
+
+For speculative decoding besides: mtp (a head on mini-256), teach and draft (a small draft for SmolLM2)."""
 
 from __future__ import annotations
 
@@ -7,6 +9,9 @@ import json
 import os
 
 from compute.training import mixture
+
+MINIS = ("mini-256", "mini-128", "mini-64")
+DRAFTS = ("mini-256-mtp", "smollm2-draft")
 
 
 def corpus_step(_: argparse.Namespace) -> None:
@@ -73,7 +78,18 @@ def teach_step(options: argparse.Namespace) -> None:
     from compute.training import teach
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 0)) or torch.get_num_threads())
-    teach.teach(registry.shared().get(teach.TARGET), groups=options.groups)
+    teach.teach(registry.shared().get(teach.TARGET), range(options.first, options.groups))
+
+
+def draft_step(options: argparse.Namespace) -> None:
+    """smollm2-draft from what `teach` has kept."""
+    import torch
+
+    from compute.engine import registry
+    from compute.training import draft
+
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 0)) or torch.get_num_threads())
+    draft.train(registry.shared().get(draft.TARGET))
 
 
 def noise_step(options: argparse.Namespace) -> None:
@@ -83,11 +99,14 @@ def noise_step(options: argparse.Namespace) -> None:
     train.noise_floor(options.compile)
 
 
-def card_step(_: argparse.Namespace) -> None:
-    """Final figures on the whole validation texts, and README.md of every checkpoint."""
-    from compute.training import card
+def card_step(options: argparse.Namespace) -> None:
+    """Final figures on the whole validation texts or the fixed prompts, and README.md of a checkpoint."""
+    from compute.training import card, speculation_card
 
-    card.write_all()
+    if minis := tuple(n for n in options.models or MINIS if n in MINIS):
+        card.write_all(minis)
+    for name in set(options.models or ()) & speculation_card.MADE.keys():
+        speculation_card.write(name)
 
 
 def all_step(options: argparse.Namespace) -> None:
@@ -98,12 +117,10 @@ def all_step(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    from compute.training import model
-
     parser = argparse.ArgumentParser(prog="python -m compute.training", description=__doc__)
     steps = parser.add_subparsers(required=True)
     for name, step in (
-        ("corpus", corpus_step), ("tokenizer", tokenizer_step), ("train", train_step), ("distil", distil_step), ("mtp", mtp_step), ("teach", teach_step),
+        ("corpus", corpus_step), ("tokenizer", tokenizer_step), ("train", train_step), ("distil", distil_step), ("mtp", mtp_step), ("teach", teach_step), ("draft", draft_step),
         ("noise", noise_step), ("card", card_step), ("all", all_step),
     ):  # fmt: skip
         sub = steps.add_parser(name, help=step.__doc__)
@@ -111,14 +128,17 @@ def main() -> None:
         if name in ("train", "distil", "mtp", "noise", "all"):
             sub.add_argument("--compile", action="store_true", help="use torch.compile")
         if name == "teach":
-            sub.add_argument("--groups", type=int, default=64, help="groups of 128 answers, 64 at most")
+            sub.add_argument("--groups", type=int, default=64, help="groups of 128 answers up to this one, 64 at most")
+            sub.add_argument("--first", type=int, default=0, help="from this group on")
         if name == "train":
             sub.add_argument("models", nargs="*", metavar="model", help="mini-256 (the default), mini-128 or mini-64")
         if name == "distil":
             sub.add_argument("models", nargs="*", metavar="model", help="mini-64 or mini-128; default: both")
+        if name == "card":
+            sub.add_argument("models", nargs="*", metavar="model", help="also mini-256-mtp, smollm2-draft; default: the minis")
     options = parser.parse_args()
-    if unknown := set(options.models or ()) - model.SHAPES.keys():
-        parser.error(f"no model {', '.join(sorted(unknown))}; there are {', '.join(model.SHAPES)}")
+    if unknown := set(options.models or ()) - {*MINIS, *(DRAFTS if options.step is card_step else ())}:
+        parser.error(f"no model {', '.join(sorted(unknown))}; there are {', '.join(MINIS)}")
     options.step(options)
 
 

@@ -143,7 +143,7 @@ def _run(log: dict) -> str:
     """A run as a list: recipe, time, machine."""
     recipe, last = Recipe(**log["recipe"]), log["starts"][-1]
     threads = " then ".join(dict.fromkeys(str(s["threads"]) for s in log["starts"]))
-    return f"""- {recipe.steps:,} steps of {recipe.rows} windows × {mixture.CONTEXT} tokens = {recipe.tokens:,} tokens; seed {recipe.seed}
+    return f"""- {recipe.steps:,} steps of {recipe.rows} windows × {recipe.window} tokens = {recipe.tokens:,} tokens; seed {recipe.seed}
 - Muon (rate {recipe.muon_rate}) for matrices, AdamW (rate {recipe.adam_rate}, β 0.9, 0.95) for embedding and norms;
   warm-up {recipe.warmup} steps, linear decay over the last {recipe.decay:.0%} to {recipe.last_rate:.0%} of the rate, flat
   between; gradient norm clipped at {recipe.clip}

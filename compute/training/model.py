@@ -47,6 +47,7 @@ SHAPES = {
     "mini-256": Shape(width=256, heads=4, kv_heads=2, hidden=768),
     "mini-128": Shape(width=128, heads=4, kv_heads=2, hidden=384),
     "mini-64": Shape(width=64, heads=2, kv_heads=1, hidden=192),
+    "smollm2-draft": Shape(width=128, heads=4, kv_heads=2, hidden=512, layers=3, vocabulary=49_152),
 }
 
 

@@ -9,6 +9,7 @@ last whole file.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,10 +112,11 @@ def prefill(model: Model, padded: Tensor, lengths: Tensor, capacity: int) -> tup
     rows = len(padded)
     shared = int((padded == padded[0]).all(0).cumprod(0).sum())
     shared = min(shared, int(lengths.min()) - 1)
-    once = KVCache(model.weights, 1, shared)
-    forward(model.weights, padded[:1, :shared], once, torch.arange(shared)[None], last_only=True)
     cache = KVCache(model.weights, rows, capacity)
-    cache.data[:, :, :, :, :shared] = once.data
+    if shared:
+        once = KVCache(model.weights, 1, shared)
+        hidden_states(model.weights, padded[:1, :shared], once, torch.arange(shared)[None])
+        cache.data[:, :, :, :, :shared] = once.data
     positions = torch.arange(shared, padded.shape[1]).expand(rows, -1)
     hidden = hidden_states(model.weights, padded[:, shared:], cache, positions)
     return cache, logits(model.weights, hidden[torch.arange(rows), lengths - 1 - shared])
@@ -130,10 +132,10 @@ def choose(row: Tensor, best: Tensor, heat: Tensor, draw: torch.Generator) -> Te
     return chosen
 
 
-def teach(model: Model, folder: Path = FOLDER, groups: int = GROUPS) -> None:
+def teach(model: Model, groups: Iterable[int] = range(GROUPS), folder: Path = FOLDER) -> None:
     """Writes the groups that are not there yet, each whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
-    for group in range(groups):
+    for group in groups:
         path = folder / f"group-{group:03d}.npz"
         if path.exists():
             continue

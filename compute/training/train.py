@@ -45,6 +45,7 @@ class Recipe:
     decay: float = 0.45  # the part of the steps in which the rate falls
     last_rate: float = 0.02  # of the full rate
     clip: float = 1.0
+    window: int = mixture.CONTEXT  # tokens that a row predicts, at most
 
     def __post_init__(self) -> None:
         if self.steps < 1 or not 0 <= self.decay <= 1 or self.shape not in mini.SHAPES:
@@ -52,7 +53,7 @@ class Recipe:
 
     @property
     def tokens(self) -> int:
-        return self.steps * self.rows * mixture.CONTEXT
+        return self.steps * self.rows * self.window
 
     def rate(self, step: int) -> float:
         """Learning rate of a step as a part of the full one."""
@@ -173,7 +174,7 @@ def run(
         if not math.isfinite(sums[0]):
             raise FloatingPointError(f"{recipe.name}: the loss is {loss.item()} at step {step}")
         if step % watch_every == 0 or step == recipe.steps:
-            record = {"step": step, "tokens": step * recipe.rows * mixture.CONTEXT, "loss": sums[0] / sums[1]}
+            record = {"step": step, "tokens": step * recipe.rows * recipe.window, "loss": sums[0] / sums[1]}
             if watch:
                 record |= watch(model)
             log["curve"].append(record)
@@ -205,7 +206,7 @@ def progress(recipe: Recipe, step: int, first: int, began: float, figures: dict[
     speed = (step - first) / (time.monotonic() - began)
     left = (recipe.steps - step) / speed / 60
     told = "  ".join(f"{k} {v:.4f}" for k, v in figures.items() if isinstance(v, float))
-    return f"{recipe.name} {step}/{recipe.steps}  {speed * recipe.rows * mixture.CONTEXT:.0f} tok/s  {left:.1f} min left  {told}"
+    return f"{recipe.name} {step}/{recipe.steps}  {speed * recipe.rows * recipe.window:.0f} tok/s  {left:.1f} min left  {told}"
 
 
 def conditions() -> dict:
