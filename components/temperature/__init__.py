@@ -33,7 +33,7 @@ class Params:
     prompt: Prompt = "giving"
     text: Annotated[str, StringConstraints(strip_whitespace=True, max_length=200)] = ""
     model: Annotated[str, StringConstraints(min_length=1, max_length=80)] = "mini-256"
-    t: Annotated[float, Field(ge=0, le=HOTTEST)] = 0.5
+    temperature: Annotated[float, Field(ge=0, le=HOTTEST)] = 0.5
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,9 @@ def run(params: Params, answer: Mapping[str, Any] | None = None) -> Result:
     model = params.model if params.model in said.logits else MODELS[0]
     logits = said.logits[model]
     waiting = answer is None and (params.text not in ("", said.text) or model != params.model)
-    p = probabilities(logits, Sampling(temperature=params.t))
+    p = probabilities(logits, Sampling(temperature=params.temperature))
     mark = "precomputed" if answer is None else "live"
-    return Result(params.t, said, model, logits, p, np.argsort(-logits, kind="stable"), mark, waiting)
+    return Result(params.temperature, said, model, logits, p, np.argsort(-logits, kind="stable"), mark, waiting)
 
 
 def stored_prompt(params: Any) -> str:
@@ -209,7 +209,7 @@ WIDGET = Widget(
     id="temperature",
     Params=Params,
     controls=(
-        Range("t", 0.0, HOTTEST, 0.05, "%.2f"), Choice("prompt", lambda: tuple(distributions.PROMPTS)), Text("text", 200), Choice("model", _models, lambda id: id),
+        Range("temperature", 0.0, HOTTEST, 0.05, "%.2f"), Choice("prompt", lambda: tuple(distributions.PROMPTS)), Text("text", 200), Choice("model", _models, lambda id: id),
     ),
     run=run,
     draw=draw,

@@ -6,7 +6,7 @@ const text = (x, y, words, more = '') => `<text x="${r(x)}" y="${r(y)}" ${more}>
 const percent = (p) => (p === 0 ? '0' : p < 0.00005 ? '<0.01%' : p >= 0.9995 && p < 1 ? '>99.9%' : `${p >= 0.0995 ? (100 * p).toFixed(1) : p >= 0.00995 ? (100 * p).toFixed(2) : (100 * p).toPrecision(2)}%`);
 
 function plan(data, width, tools) {
-  const narrow = width < 560, row = narrow ? 25 : 27, top = (narrow ? 66 : 58) + (data.waiting ? (narrow ? 54 : 34) : 0);
+  const narrow = width < 560, row = narrow ? 25 : 27, top = (narrow ? 94 : 90) + (data.waiting ? (narrow ? 54 : 34) : 0);
   const names = Math.max(...data.rows.map((d) => tools.measure(d.name, 14)));
   const left = 24 + Math.min(Math.max(names, 30), narrow ? 66 : 130) + 12, gap = narrow ? 16 : 56;
   const logits = (width - left - gap) * (narrow ? 0.36 : 0.42), right = left + logits + gap;
@@ -44,23 +44,32 @@ function heads(data, p, tools) {
   const c = tools.colour, y = p.top - (p.narrow ? 44 : 36), style = 'font-weight="650"';
   const T = data.greedy ? tools.words('greedy') : tools.words('at', { t: data.t });
   const formula = data.greedy ? tools.words('argmax') : `softmax(z / ${data.t})`;
-  let out = text(p.left, y, tools.words('logits'), style) + text(p.left, y + 19, tools.words(p.narrow ? 'still_short' : 'still'), 'class="small muted"');
+  let out = prompt(data, p, tools) + text(p.left, y, tools.words('logits'), style) + text(p.left, y + 19, tools.words(p.narrow ? 'still_short' : 'still'), 'class="small muted"');
   out += text(p.right, y, T, `${style} style="fill:${c('target')}"`) + text(p.right, y + 19, formula, 'class="small figure muted"');
   if (!p.narrow && data.plain_too) {
-    const words = tools.words('plain'), x = tools.width - tools.measure(words, 13);
-    out += text(x, y + 19, words, 'class="small muted"') + rect(x - 12, y + 7, 2, 16, c('ink'));
+    const words = tools.words('plain'), x = tools.width - tools.measure(words, 13) - 8;
+    out += text(tools.width - 1, y + 19, words, 'class="small muted" text-anchor="end"') + rect(x - 6, y + 7, 2, 16, c('ink'));
   }
   if (data.old_t) {
-    const words = tools.words('old', { t: data.old_t }), x = tools.width - tools.measure(words, 13);
-    out += text(x, y, words, 'class="small muted"') + rect(x - 22, y - 10, 16, 10, 'none', `stroke="${c('ghost')}" stroke-width="1.5"`);
+    const words = tools.words('old', { t: data.old_t }), x = tools.width - tools.measure(words, 13) - 8;
+    out += text(tools.width - 1, y, words, 'class="small muted" text-anchor="end"') + rect(x - 19, y - 10, 16, 10, 'none', `stroke="${c('ghost')}" stroke-width="1.5"`);
   }
   return out;
+}
+
+// what the model read, and the place of the token that is wanted
+function prompt(data, p, tools) {
+  const c = tools.colour, y = p.top - (p.narrow ? 76 : 70);
+  let words = data.text.replace(/\s+/g, ' ');
+  while (words.length > 1 && tools.measure(words, 16) > tools.width - 60) words = '…' + words.slice(2);
+  const x = tools.measure(words, 16) + 8;
+  return text(0, y, tools.esc(words), 'style="font-size:16px"') + rect(x, y - 14, 26, 18, 'none', `stroke="${c('target')}" stroke-width="1.5" stroke-dasharray="3 3"`) + text(x + 13, y, '?', `text-anchor="middle" style="fill:${c('target')}"`);
 }
 
 function line(d, i, y, p, tools, px, py, data) {
   const c = tools.colour, middle = y + p.row / 2, bar = p.row - 11;
   let name = d.name;
-  while (name.length > 1 && tools.measure(name, 14) > p.left - 38) name = name.slice(0, -2) + '…';
+  while (name.length > 1 && tools.measure(name, 14) > p.left - 34) name = name.slice(0, -2) + '…';
   let out = text(18, middle + 5, i + 1, 'class="small figure muted" text-anchor="end"') + text(26, middle + 5, tools.esc(name), i ? '' : 'font-weight="650"');
   out += rect(p.left, middle - 0.75, px(d.z) - p.left, 1.5, c('ghost')) + `<circle cx="${r(px(d.z))}" cy="${r(middle)}" r="4.5" fill="${c('ink')}"><title>z = ${d.z.toFixed(3)}</title></circle>`;
   if (d.old !== null && data.old_t) out += rect(p.right, middle - bar / 2 - 2.5, py(d.old), bar + 5, 'none', `stroke="${c('ghost')}" stroke-width="1.5"`);
@@ -74,8 +83,7 @@ function histogram(data, p, tools, px, y) {
   const { counts, low, high } = data.histogram, c = tools.colour, most = Math.max(...counts), wide = p.logits / counts.length;
   let out = '';
   counts.forEach((n, i) => { if (n) { const h = Math.max(1.5, 44 * n / most); out += rect(p.left + i * wide + 0.5, y + 62 - h, wide - 1, h, c('ghost')); } });
-  const words = tools.words('all', { all: data.all });
-  return out + rect(p.left, y + 62, p.logits, 1, c('hairline')) + (p.narrow ? '' : text(p.left - 12, y + 40, tools.words('all_short', { all: data.all }), 'class="small muted" text-anchor="end"')) + `<title>${tools.esc(words)}</title>`;
+  return out + rect(p.left, y + 62, p.logits, 1, c('hairline')) + (p.narrow ? '' : text(p.left + p.logits, y + 36, tools.words('all', { all: data.all }), 'class="small muted" text-anchor="end"'));
 }
 
 function rest(data, p, tools, py, y) {
