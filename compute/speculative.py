@@ -145,6 +145,20 @@ def speedup(acceptance: float, k: int, cost: float) -> float:
     return expected_tokens(acceptance, k) / (1 + cost * k)
 
 
+def tokens_spread(acceptance: float, k: int) -> float:
+    """Standard deviation of the tokens of one round; their mean is expected_tokens."""
+    accepted = np.arange(k + 1)
+    chance = acceptance**accepted * np.where(accepted < k, 1 - acceptance, 1.0)
+    return float(np.sqrt(max(0.0, (chance * accepted**2).sum() - (chance * accepted).sum() ** 2)))
+
+
+def play_rounds(acceptance: float, k: int, rounds: int, seed: int) -> Tokens:
+    """Accepted guesses of so many rounds, each guess accepted independently with probability α; (rounds). A round writes
+    one token more than it accepts."""
+    kept = np.random.default_rng(seed).random((rounds, k)) < acceptance
+    return np.cumprod(kept, axis=1).sum(axis=1)
+
+
 def best_k(acceptance: float, cost: float, most: int = 32) -> int:
     """The k of the largest speed-up, 0 when no guess pays."""
     return max(range(most + 1), key=lambda k: speedup(acceptance, k, cost))
