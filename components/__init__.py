@@ -72,6 +72,7 @@ class View:
     rows: tuple[Mapping[str, Any], ...]  # the picture's data, for CSV and JSON; SI units in the names
     papers: tuple[Quantity, ...]  # where the numbers come from
     beside: tuple[Vega | Stage | Html, ...] = ()  # further pictures under the first
+    after: tuple[Vega | Stage | Html, ...] = ()  # and those that come after the controls and the sentence
     simplified: str = ""  # what is simplified, said on screen
     derivation: str = ""  # Markdown, folded
 
@@ -137,6 +138,8 @@ def widgets() -> dict[str, Widget]:
     found: dict[str, Widget] = {}
     for folder in sorted(p for p in HERE.iterdir() if (p / "text.toml").exists() and (p / "__init__.py").exists()):
         widget = importlib.import_module(f"components.{folder.name}").WIDGET
+        if widget is None:  # a part of a page of its own, which its docstring explains
+            continue
         if widget.id.replace("-", "_") != folder.name:
             raise ImportError(f"components/{folder.name} holds a widget called {widget.id}")
         found[widget.id] = widget

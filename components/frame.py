@@ -44,7 +44,7 @@ _head = st.components.v2.component(
     "instrument_head",
     html='<div class="head"></div>',
     css=(HERE / "frame_head.css").read_text(encoding="utf-8"),
-    js=(HERE / "frame_head.js").read_text(encoding="utf-8"),
+    js=(HERE / "take_away.js").read_text(encoding="utf-8") + (HERE / "frame_head.js").read_text(encoding="utf-8"),
 )
 
 
@@ -199,11 +199,12 @@ def _instrument(id: str, key: str, lang: str, base: dict[str, Any], guess: str) 
             return
         if guess and state["guess"] != "skip":
             _tell(widget, guess, _asked(widget, base, result), words, ours, lang, state)
-        _put_pictures(widget, key, view, base, state, lang)
+        _put_pictures(widget, key, view, 0, (view.picture, *view.beside), base, state, lang)
         _put_controls(widget, key, words, ours, base, state)
         if widget.live and widget.live.when(params):
             _put_live(widget, key, params, words, ours, lang, state)
         st.html(_under(view, ours, lang))
+        _put_pictures(widget, key, view, 1 + len(view.beside), view.after, base, state, lang)
         if view.derivation:
             with st.expander(ours("derivation")):
                 st.markdown(view.derivation)
@@ -257,8 +258,8 @@ def _put_head(widget, key, words: Words, ours: Words, mark: str, rows, base) -> 
     )  # fmt: skip
 
 
-def _put_pictures(widget, key: str, view, base, state, lang: str) -> None:
-    for number, picture in enumerate((view.picture, *view.beside)):
+def _put_pictures(widget, key: str, view, first: int, pictures, base, state, lang: str) -> None:
+    for number, picture in enumerate(pictures, first):
         slot = f"{key}/picture{number or ''}"
         match picture:
             case components.Vega(spec, clicks):

@@ -1,4 +1,4 @@
-// The instrument's header: name, state mark, and what a learner can take away (link, data, picture).
+// The instrument's header: name, state mark, and what a learner can take away (link, data, picture; take_away.js stands before this).
 const ICON = {
   reset: 'M4 10a6 6 0 1 0 2-4.5M4 3v4h4', link: 'M8 12l4-4M7 9l-2 2a3 3 0 0 0 4 4l2-2M13 11l2-2a3 3 0 0 0-4-4l-2 2',
   data: 'M4 5h12M4 10h12M4 15h12M8 5v10', picture: 'M3 5h14v10H3zM3 13l4-4 4 4 2-2 4 3', help: 'M8 8a2 2 0 1 1 3 1.7c-.7.4-1 .8-1 1.6M10 14v.2',
@@ -42,26 +42,6 @@ function draw(el, self, root) {
     if (id === 'json') save(`${data.file}.json`, 'application/json', JSON.stringify(data.rows, null, 1));
     if (id === 'picture') picture(root, data.file);
   };
-}
-
-async function copy(text) {
-  try { await navigator.clipboard.writeText(text); } catch {   // plain http on a LAN has no clipboard API
-    const area = document.createElement('textarea');
-    area.value = text; document.body.append(area); area.select(); document.execCommand('copy'); area.remove();
-  }
-}
-
-const cell = (v) => { const s = v == null ? '' : typeof v === 'object' ? JSON.stringify(v) : String(v); return /[",\n]/.test(s) ? `"${s.replace(/"/g, '""')}"` : s; };
-function csv(rows) {
-  const names = [...new Set(rows.flatMap((r) => Object.keys(r)))];
-  return [names.join(','), ...rows.map((r) => names.map((n) => cell(r[n])).join(','))].join('\n') + '\n';
-}
-
-function save(name, type, content) {
-  const a = document.createElement('a');
-  a.href = URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type }));
-  a.download = name; a.click();
-  setTimeout(() => URL.revokeObjectURL(a.href), 1000);
 }
 
 // The picture stands beside the header, in the page (Vega's svg.marks) or in a shadow root of its own.

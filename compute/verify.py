@@ -66,6 +66,16 @@ class Checked:
     rows: tuple[Row, ...]
 
 
+@dataclass(frozen=True)
+class Table:
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    numbers: tuple[Again, ...]
+
+
 # ---- a new run
 
 
@@ -87,7 +97,7 @@ def again(job: Job, report: Report = nobody) -> tuple[Again, ...]:
 def recompute(
     keys: Annotated[tuple[str, ...], Field(min_length=1, max_length=2000, description="keys of stored numbers")],
     report: Report = nobody,
-) -> tuple[Again, ...]:
+) -> Recomputed:
     """Runs the jobs that make these numbers and returns all that they make, for the caller to compare with its own file."""
     chosen = [job for job in measures.jobs() if set(job.keys) & set(keys)]
     if lost := set(keys) - {key for job in chosen for key in job.keys}:
@@ -96,7 +106,7 @@ def recompute(
     for index, job in enumerate(chosen):
         found += again(job, lambda fraction, note: report((index + fraction) / len(chosen), note or job.keys[0]))
         report((index + 1) / len(chosen), job.keys[0])
-    return tuple(found)
+    return Recomputed(tuple(found))
 
 
 # ---- the comparison
@@ -231,9 +241,9 @@ def rows(only: str = "", path: Path | None = None, report: Report = nobody) -> I
 def table(
     only: Annotated[str, Field(max_length=120, description="beginning of the keys; empty: all")] = "",
     report: Callable[[float, str], None] = nobody,
-) -> tuple[Row, ...]:
+) -> Table:
     """Every stored number beside its recomputation, with the difference, the tolerance and the verdict."""
-    return tuple(rows(only, report=report))
+    return Table(tuple(rows(only, report=report)))
 
 
 def main(only: str = "", as_json: bool = False, path: Path | None = None) -> int:

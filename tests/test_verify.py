@@ -278,10 +278,10 @@ def test_traces_are_compared_within_their_tolerance(stored, new, place):
 
 def test_a_service_recomputes_what_is_asked_and_says_why_not(toy):
     """Catches a recomputation that answers for other keys, loses arrays on the wire, or fails as a whole for one model."""
-    (value, names) = functions.call("verify.recompute", {"keys": ["toy.value"]})
+    (value, names) = functions.call("verify.recompute", {"keys": ["toy.value"]})["numbers"]
     assert (value["key"], value["value"], value["trace"]) == ("toy.value", 2.0, [1, 2, 3]) and names["value"] == ["a", "b"]
     toy.fails = LabError("no_model", model="m", reason="no GPU here", reason_zh="没有 GPU", way_out="buy one", way_out_zh="请买一块")
-    (value, _) = functions.call("verify.recompute", {"keys": ["toy.value"]})
+    (value, _) = functions.call("verify.recompute", {"keys": ["toy.value"]})["numbers"]
     assert value["value"] is None and "请买一块" in value["reason"]["zh"]
     with pytest.raises(BadInput, match="toy.wrong"):
         functions.call("verify.recompute", {"keys": ["toy.wrong"]})
