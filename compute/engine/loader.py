@@ -110,37 +110,39 @@ def assemble(config: Config, tensors: Tensors, inverse_frequencies: Tensor) -> W
     those of SMALL_MODEL_BYTES): fewer, longer products.
     """
     c = config
+    embedding = tensors.take("model.embed_tokens.weight", c.vocabulary, c.hidden)
+    if c.tied:
+        tensors.unused.discard("lm_head.weight")  # some files store the tied matrix twice
+    head = embedding if c.tied else tensors.take("lm_head.weight", c.vocabulary, c.hidden)
+    layers = tuple(assemble_layer(c, tensors, f"model.layers.{n}") for n in range(c.layers))
+    norm = tensors.take("model.norm.weight", c.hidden)
+    tensors.refuse_leftovers()
+    return Weights(c, embedding, layers, norm, Linear(head), inverse_frequencies)
+
+
+def assemble_layer(c: Config, tensors: Tensors, at: str) -> Layer:
+    """The block whose tensors' names begin with `at`."""
     queries, pairs = c.heads * c.head_dim, c.kv_heads * c.head_dim
+    attention, mlp = f"{at}.self_attn", f"{at}.mlp"
 
     def linear(prefix: str, names: dict[str, int], inputs: int, bias: bool) -> Linear:
         weights = [tensors.take(f"{prefix}.{name}.weight", rows, inputs) for name, rows in names.items()]
         biases = [tensors.take(f"{prefix}.{name}.bias", rows) for name, rows in names.items()] if bias else []
         return Linear(torch.cat(weights), torch.cat(biases) if bias else None)
 
-    def layer(at: str) -> Layer:
-        attention, mlp = f"{at}.self_attn", f"{at}.mlp"
-        qk_norm = None
-        if c.qk_norm:
-            q_norm, k_norm = (tensors.take(f"{attention}.{n}.weight", c.head_dim) for n in ("q_norm", "k_norm"))
-            qk_norm = torch.cat([q_norm.expand(c.heads, -1), k_norm.expand(c.kv_heads, -1)])
-        return Layer(
-            attention_norm=tensors.take(f"{at}.input_layernorm.weight", c.hidden),
-            qkv=linear(attention, {"q_proj": queries, "k_proj": pairs, "v_proj": pairs}, c.hidden, c.qkv_bias),
-            qk_norm=qk_norm,
-            out=linear(attention, {"o_proj": c.hidden}, queries, c.out_bias),
-            mlp_norm=tensors.take(f"{at}.post_attention_layernorm.weight", c.hidden),
-            gate_up=linear(mlp, {"gate_proj": c.intermediate, "up_proj": c.intermediate}, c.hidden, c.mlp_bias),
-            down=linear(mlp, {"down_proj": c.hidden}, c.intermediate, c.mlp_bias),
-        )
-
-    embedding = tensors.take("model.embed_tokens.weight", c.vocabulary, c.hidden)
-    if c.tied:
-        tensors.unused.discard("lm_head.weight")  # some files store the tied matrix twice
-    head = embedding if c.tied else tensors.take("lm_head.weight", c.vocabulary, c.hidden)
-    layers = tuple(layer(f"model.layers.{n}") for n in range(c.layers))
-    norm = tensors.take("model.norm.weight", c.hidden)
-    tensors.refuse_leftovers()
-    return Weights(c, embedding, layers, norm, Linear(head), inverse_frequencies)
+    qk_norm = None
+    if c.qk_norm:
+        q_norm, k_norm = (tensors.take(f"{attention}.{n}.weight", c.head_dim) for n in ("q_norm", "k_norm"))
+        qk_norm = torch.cat([q_norm.expand(c.heads, -1), k_norm.expand(c.kv_heads, -1)])
+    return Layer(
+        attention_norm=tensors.take(f"{at}.input_layernorm.weight", c.hidden),
+        qkv=linear(attention, {"q_proj": queries, "k_proj": pairs, "v_proj": pairs}, c.hidden, c.qkv_bias),
+        qk_norm=qk_norm,
+        out=linear(attention, {"o_proj": c.hidden}, queries, c.out_bias),
+        mlp_norm=tensors.take(f"{at}.post_attention_layernorm.weight", c.hidden),
+        gate_up=linear(mlp, {"gate_proj": c.intermediate, "up_proj": c.intermediate}, c.hidden, c.mlp_bias),
+        down=linear(mlp, {"down_proj": c.hidden}, c.intermediate, c.mlp_bias),
+    )
 
 
 def take_apart(weights: Weights) -> dict[str, Tensor]:
