@@ -38,7 +38,7 @@ function clock(data, t, p, tools) {
   const c = tools.colour, { k } = data, round = 1 + data.c * k, end = (t + 1) * round, W = tools.width;
   const unit = Math.max(26, Math.min(110, W / (round * (p.two ? 6.6 : 3.2)))), span = W / unit, from = Math.max(0, end - span * 0.94), X = (time) => (time - from) * unit;
   const y1 = TOP, y2 = TOP + LANE * 2.45, done = Math.floor(end + 1e-9), sum = written(data, t);
-  let out = `<clipPath id="lab-clock"><rect x="0" y="0" width="${W}" height="${p.below}"/></clipPath>`, inside = '';
+  let out = `<clipPath id="lab-clock"><rect x="0" y="0" width="${W}" height="${p.below}"/></clipPath>`, inside = '', grid = '';
   const head = (y, name, n) => text(0, y - 7, `<tspan ${strong}>${tools.words(name, { k })}</tspan>`) + text(W, y - 7, tools.words('wrote', { n: tools.number(n) }), `class="figure" text-anchor="end" ${strong}`);
   out += head(y1, 'alone', done) + head(y2, 'together', sum);
   for (let j = Math.floor(from); j < Math.min(done + 1, from + span); j++) {
@@ -58,10 +58,10 @@ function clock(data, t, p, tools) {
   }
   const axis = y2 + LANE + 34, step = [1, 2, 5, 10, 20].find((s) => s * unit >= 34);
   for (let v = Math.ceil(from / step) * step; v <= from + span; v += step) {
-    inside += line(`M${r(X(v))} ${y1 - 2}V${axis}`, c('grid')) + text(X(v), axis + 15, v, `class="small figure muted" text-anchor="${X(v) < 8 ? 'start' : X(v) > W - 12 ? 'end' : 'middle'}"`);
+    grid += line(`M${r(X(v))} ${y1 - 2}V${axis}`, c('grid')) + text(X(v), axis + 15, v, `class="small figure muted" text-anchor="${X(v) < 8 ? 'start' : X(v) > W - 12 ? 'end' : 'middle'}"`);
   }
   inside += line(`M${r(X(end))} ${y1 - 2}V${axis}`, c('ink'), 'stroke-width="1.5"');
-  out += `<g clip-path="url(#lab-clock)">${inside}</g>` + text(0, axis + 33, tools.words('time'), 'class="small"');
+  out += `<g clip-path="url(#lab-clock)">${grid}${inside}</g>` + text(0, axis + 33, tools.words('time'), 'class="small"');
   return out + legend(p, tools, axis + 33);
 }
 
