@@ -36,9 +36,9 @@ TICK_SECONDS, LOOK_AGAIN_SECONDS = 0.7, 4.0  # while work goes on; while the ser
 
 _table = st.components.v2.component(
     "ledger",
-    html=(HERE / "view.html").read_text(encoding="utf-8"),
-    css=(HERE / "view.css").read_text(encoding="utf-8"),
-    js=(HERE.parent / "take_away.js").read_text(encoding="utf-8") + (HERE / "view.js").read_text(encoding="utf-8"),
+    html=(HERE / "table.html").read_text(encoding="utf-8"),
+    css=(HERE / "table.css").read_text(encoding="utf-8"),
+    js=(HERE.parent / "take_away.js").read_text(encoding="utf-8") + (HERE / "table.js").read_text(encoding="utf-8"),
 )
 
 
