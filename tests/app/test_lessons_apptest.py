@@ -93,7 +93,7 @@ def assert_drawn(at: AppTest, instruments: list[Placed], lang: str, states: list
     assert 'class="lab-complaint"' not in body and 'class="lab-refused"' not in body and 'class="lab-refusal"' not in body
     for each, view in zip(instruments, views):
         assert html.escape(view.sentence) in body, f"{each.key} does not say: {view.sentence}"
-    pictures = Counter(type(picture) for view in views for picture in (view.picture, *view.beside))
+    pictures = Counter(type(picture) for view in views for picture in (view.picture, *view.beside, *view.after))
     assert len(at.get("vega_lite_chart")) == pictures[Vega]
     assert len(stages(at)) == pictures[Stage]
     assert pictures[Vega] + pictures[Stage] >= len(instruments)

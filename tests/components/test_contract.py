@@ -101,7 +101,7 @@ def test_every_setting_draws_in_both_languages_and_themes(id):
         assert all(isinstance(q, Quantity) for q in view.papers), where
         assert 3 <= len(view.readouts) <= 5, f"{where}: {len(view.readouts)} read-outs"
         json.dumps(plain(view.rows), allow_nan=False)
-        for picture in (view.picture, *view.beside):
+        for picture in (view.picture, *view.beside, *view.after):
             match picture:
                 case Vega(spec, clicks):
                     json.dumps(plain(spec), allow_nan=False)
