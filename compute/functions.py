@@ -47,6 +47,8 @@ TABLE: dict[str, Function] = {
         Function("kv.of_shape", "compute.kv:of_shape", "web"),
         Function("kv.compare", "compute.engine.served:compare_kv", "service"),
         Function("next.logits", "compute.engine.served:next_logits", "service"),
+        Function("speculate.run", "compute.engine.drafts:run", "service"),
+        Function("speculate.cell", "compute.engine.drafts:cell", "service"),
         Function("sampling.texts", "compute.engine.sampled:sample_texts", "service"),
         Function("speculative.monte_carlo", "compute.trials:monte_carlo", "web"),
         Function("verify.table", "compute.verify:table", "service"),

@@ -1,0 +1,298 @@
+"""Which drafts a target has, and runs with them: what the service, the stored numbers and the benchmark call."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from statistics import median
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from compute import facts
+from compute.engine import mtp
+from compute.engine.device import choose_device
+from compute.engine.generate import generate
+from compute.engine.loader import Model, load
+from compute.engine.registry import shared
+from compute.engine.served import ModelId, Sentence, circumstances
+from compute.engine.speculate import Drafter, Lookup, ModelDraft, Tally, Turn, same_vocabulary, speculate, tally
+from compute.errors import Cancelled
+from compute.sampling import Order, Sampling
+
+LOOKUP, MTP = "lookup", "mtp"
+DRAFTS = {"mini-256": ("mini-64", "mini-128", LOOKUP, MTP), "smollm2-135m": ("smollm2-draft", LOOKUP)}
+MOST = 96  # tokens of a served run
+Temperature = Annotated[float, Field(ge=0, le=5, description="0 is greedy")]
+Guesses = Annotated[int, Field(ge=1, le=16, description="guesses a round")]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where guesses come from. new(capacity): a Drafter for one run. parameters: multiplied for one guess."""
+
+    name: str
+    new: Callable[[int], Drafter]
+    parameters: int
+
+
+def source(name: str, target: Model, dtype: str = "float32") -> Source:
+    """lookup, mtp, or a model of the target's vocabulary. Raises BadInput for another vocabulary, UnknownName, or the
+    ModelError of files that are not there."""
+    if name == LOOKUP:
+        return Source(name, lambda capacity: Lookup(target.config.vocabulary), 0)
+    if name == MTP:
+        head = mtp.load(target)
+        return Source(name, lambda capacity: mtp.MtpDraft(head, target, capacity), head.parameters() + target.weights.head.weight.numel())
+    draft = _model(name, dtype)
+    same_vocabulary(target, draft)
+    return Source(name, lambda capacity: ModelDraft(draft, capacity), draft.weights.parameters())
+
+
+@cache
+def _model(name: str, dtype: str) -> Model:
+    """A registered model, or a checkpoint that is only good for drafting and so on no list of models to talk to."""
+    folder = mtp.CHECKPOINTS / name
+    if dtype != "float32" or name not in shared().entries and (folder / "config.json").is_file():
+        return load(folder, device=str(choose_device("auto")), dtype=dtype, name=name)
+    return shared().get(name)
+
+
+def cost_by_parameters(name: str, target: Model) -> float:
+    """c: numbers multiplied for a guess over those for a token of the target."""
+    return source(name, target).parameters / target.weights.parameters()
+
+
+@dataclass(frozen=True)
+class Prompt:
+    id: str
+    kind: str
+    text: str
+    sent: str  # as the model reads it
+
+
+@cache
+def prompts(target: str) -> tuple[Prompt, ...]:
+    """The fixed ones of data/speculation-prompts.toml."""
+    table = tomllib.loads((facts.DATA / "speculation-prompts.toml").read_text(encoding="utf-8"))[target]
+    return tuple(Prompt(p["id"], p["kind"], p["text"], table["template"].format(text=p["text"])) for p in table["prompts"])
+
+
+# ---- one run, round by round
+
+
+@dataclass(frozen=True)
+class Guess:
+    """p, q of the guessed token and the number u that decided; None where an earlier guess of the round was rejected."""
+
+    token: int
+    piece: str
+    p: float | None
+    q: float | None
+    u: float | None
+    accepted: bool | None
+
+
+@dataclass(frozen=True)
+class Told:
+    """A round for drawing. bonus: every guess was accepted and `last` came from the target's next distribution; otherwise
+    from the residual. written: tokens that reached the text, fewer only where it ends."""
+
+    guesses: tuple[Guess, ...]
+    last: int
+    last_piece: str
+    bonus: bool
+    v: float
+    written: int
+    text: str
+    draft_seconds: float
+    target_seconds: float
+
+
+@dataclass(frozen=True)
+class Run:
+    target: str
+    draft: str
+    k: int
+    temperature: float
+    seed: int
+    text: str
+    prompt_pieces: tuple[str, ...]
+    first: str  # the token that the prompt's own forward gave
+    rounds: tuple[Told, ...]
+    finish: str
+    tally: Tally
+    conditions: dict[str, Any]
+
+
+def run(
+    target: ModelId = "mini-256",
+    draft: Annotated[str, Field(min_length=1, max_length=80, description="a model of the target's vocabulary, lookup, or mtp")] = "mini-64",
+    k: Guesses = 4,
+    text: Sentence = "小明把苹果给了",
+    temperature: Temperature = 1.0,
+    top_k: Annotated[int, Field(ge=0, le=200_000, description="0: off")] = 0,
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0,
+    min_p: Annotated[float, Field(ge=0, le=1)] = 0.0,
+    order: Order = "transformers",
+    seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0,
+    new: Annotated[int, Field(ge=1, le=MOST, description="tokens to write")] = 48,
+    report: Callable[[float, str], None] = lambda fraction, note: None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Run:
+    """Continues a text by speculative decoding: every guess with p, q and the number that decided, round by round."""
+    model = shared().get(target)
+    s = Sampling(temperature, top_k, top_p, min_p, order)
+    tokens = model.tokenizer.encode(text)
+    drafter = source(draft, model).new(len(tokens) + new + k)
+    turns, count, said = [], 0, ""
+    for turn in speculate(model, drafter, tokens, new, k, sampling=s, seed=seed, cancelled=cancelled):
+        turns.append(turn)
+        count, said = count + len(turn.tokens), said + turn.text
+        report(count / new, said)
+    if turns[-1].finish == "cancelled":
+        raise Cancelled()
+    around = circumstances(model) | {"draft": draft, "k": k, "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "order": order, "seed": seed, "new": new}
+    return Run(
+        target, draft, k, temperature, seed, text, tuple(map(model.tokenizer.piece, tokens)), model.tokenizer.piece(turns[0].played.last),
+        tuple(told(turn, model) for turn in turns[1:]), turns[-1].finish, tally(turns), around,
+    )  # fmt: skip
+
+
+def told(turn: Turn, model: Model) -> Told:
+    piece, checks = model.tokenizer.piece, turn.played.checks
+    seen = [Guess(c.token, piece(c.token), round(c.p, 6), round(c.q, 6), round(c.u, 6), c.accepted) for c in checks]
+    unseen = [Guess(token, piece(token), None, None, None, None) for token in turn.guesses[len(checks) :]]
+    return Told(
+        (*seen, *unseen), turn.played.last, piece(turn.played.last), turn.played.bonus, round(turn.played.v, 6), len(turn.tokens), turn.text,
+        turn.draft_seconds, turn.target_seconds,
+    )  # fmt: skip
+
+
+# ---- against plain decoding, on the clock
+
+
+@dataclass(frozen=True)
+class Race:
+    """The same prompts both ways, in alternation; a prompt's own forward is not timed. Seconds and tokens: one a prompt."""
+
+    plain_seconds: tuple[float, ...]
+    plain_tokens: tuple[int, ...]
+    seconds: tuple[float, ...]
+    tokens: tuple[int, ...]
+    step_seconds: float  # median forward of the target with one token, choice included
+    check_seconds: float  # median forward of the target with the guesses, decision included
+    guess_seconds: float  # median time of a round's guesses over their number; 0 where nothing was guessed
+    same: int  # prompts whose text is the target's own, when greedy
+    tally: Tally
+
+    @property
+    def plain_speed(self) -> float:
+        """Tokens per second over all prompts."""
+        return sum(self.plain_tokens) / sum(self.plain_seconds)
+
+    @property
+    def speed(self) -> float:
+        return sum(self.tokens) / sum(self.seconds)
+
+    @property
+    def speedup(self) -> float:
+        """Median over the prompts, so that one slow phase of the machine does not decide."""
+        each = zip(self.plain_tokens, self.plain_seconds, self.tokens, self.seconds)
+        return median((t / s) / (pt / ps) for pt, ps, t, s in each)
+
+    @property
+    def cost_by_time(self) -> float:
+        """c: a guess over a plain step of the target."""
+        return self.guess_seconds / self.step_seconds
+
+
+def race(
+    target: Model,
+    draft: Source,
+    texts: Sequence[str],
+    k: int,
+    new: int,
+    sampling: Sampling,
+    seed: int = 0,
+    report: Callable[[float, str], None] = lambda fraction, note: None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Race:
+    """Plain decoding and speculation on each text, who goes first changing; text i draws with seed + i. Raises Cancelled."""
+    rows, all_turns, steps = [], [], []
+    for index, text in enumerate(texts):
+        tokens = target.tokenizer.encode(text)
+        shared_ = {"sampling": sampling, "seed": seed + index, "cancelled": cancelled}
+
+        def plain() -> list:
+            return list(generate(target, tokens, new, **shared_))
+
+        def speculated() -> list[Turn]:
+            return list(speculate(target, draft.new(len(tokens) + new + k), tokens, new, k, **shared_))
+
+        done = {way: way() for way in ((plain, speculated) if index % 2 else (speculated, plain))}
+        if cancelled():
+            raise Cancelled()
+        own, turns = done[plain], done[speculated]
+        report((index + 1) / len(texts), text[:40])
+        steps += [step.seconds for step in own[1:]]
+        all_turns += turns
+        same = [step.token for step in own] == [token for turn in turns for token in turn.tokens]
+        if len(own) > 1:  # a model may end its answer with the first token
+            rows.append((sum(s.seconds for s in own[1:]), len(own) - 1, *_clock(turns), same))
+    plain_seconds, plain_tokens, seconds, counts, same = zip(*rows)
+    rounds = [turn for turn in all_turns if turn.index]
+    return Race(
+        plain_seconds, plain_tokens, seconds, counts, median(steps), median(turn.target_seconds for turn in rounds),
+        median([turn.draft_seconds / len(turn.guesses) for turn in rounds if turn.guesses] or [0.0]), sum(same), tally(all_turns),
+    )  # fmt: skip
+
+
+def _clock(turns: Iterable[Turn]) -> tuple[float, int]:
+    rounds = [turn for turn in turns if turn.index]
+    return sum(turn.draft_seconds + turn.target_seconds for turn in rounds), sum(len(turn.tokens) for turn in rounds)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of the table of drafts, measured now."""
+
+    target: str
+    draft: str
+    k: int
+    temperature: float
+    prompts: int
+    new: int
+    acceptance: float
+    tokens_per_forward: float
+    cost_by_parameters: float
+    cost_by_time: float
+    check_over_step: float
+    plain_tokens_per_second: float
+    tokens_per_second: float
+    speedup: float
+    same: int | None  # when greedy
+    conditions: dict[str, Any]
+
+
+def cell(
+    target: ModelId = "mini-256",
+    draft: Annotated[str, Field(min_length=1, max_length=80)] = "mini-64",
+    k: Guesses = 4,
+    temperature: Temperature = 0.0,
+    seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0,
+    report: Callable[[float, str], None] = lambda fraction, note: None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Cell:
+    """Plain decoding against speculation on this machine, now: four of the fixed prompts, in alternation."""
+    model, new = shared().get(target), 32
+    chosen = prompts(target if target in DRAFTS else "mini-256")[::4]
+    found = race(model, source(draft, model), [p.sent for p in chosen], k, new, Sampling(temperature), seed, report, cancelled)
+    around = circumstances(model) | {"draft": draft, "k": k, "temperature": temperature, "seed": seed, "new": new, "prompts": ", ".join(p.id for p in chosen)}
+    return Cell(
+        target, draft, k, temperature, len(chosen), new, found.tally.acceptance, found.tally.tokens_per_forward, cost_by_parameters(draft, model),
+        found.cost_by_time, found.check_seconds / found.step_seconds, found.plain_speed, found.speed, found.speedup,
+        found.same if temperature == 0 else None, around,
+    )  # fmt: skip
