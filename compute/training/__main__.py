@@ -78,7 +78,7 @@ def teach_step(options: argparse.Namespace) -> None:
     from compute.training import teach
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 0)) or torch.get_num_threads())
-    teach.teach(registry.shared().get(teach.TARGET), range(options.first, options.groups))
+    teach.teach(registry.shared().get(teach.TARGET), teach.GROUPS[options.first : options.groups])
 
 
 def draft_step(options: argparse.Namespace) -> None:
@@ -128,8 +128,8 @@ def main() -> None:
         if name in ("train", "distil", "mtp", "noise", "all"):
             sub.add_argument("--compile", action="store_true", help="use torch.compile")
         if name == "teach":
-            sub.add_argument("--groups", type=int, default=64, help="groups of 128 answers up to this one, 64 at most")
-            sub.add_argument("--first", type=int, default=0, help="from this group on")
+            sub.add_argument("--groups", type=int, default=50, help="how many groups of 128 answers, 50 at most")
+            sub.add_argument("--first", type=int, default=0, help="leave out so many, which another process writes")
         if name == "train":
             sub.add_argument("models", nargs="*", metavar="model", help="mini-256 (the default), mini-128 or mini-64")
         if name == "distil":

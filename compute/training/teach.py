@@ -25,7 +25,8 @@ from compute.training import mixture, prompts_en
 FOLDER = mixture.ROOT / "build" / "speculation"
 TARGET = prompts_en.TARGET
 ROWS = 128  # answers written at once
-GROUPS = 64
+POOLS = 16  # each of four groups, from the shortest prompts to the longest
+GROUPS = tuple(g for g in range(4 * POOLS) if g % 4 < 3 or g < 8)  # long prompts cost much and are answered briefly
 NEW = 128  # tokens of an answer, at most
 TOP = 32  # tokens of each distribution that are kept
 TEMPERATURES = (0.0, 0.0, 0.0, 0.7, 1.0)  # of the rows in turn
@@ -63,7 +64,7 @@ def template() -> tuple[str, str]:
 def group_prompts(group: int, tokenizer) -> list[list[int]]:
     """Token ids of a group's prompts. Four groups share a pool sorted by length, so that little padding is computed."""
     pool, place = divmod(group, 4)
-    texts = prompts_en.prompts(0, GROUPS * ROWS)[pool * 4 * ROWS : (pool + 1) * 4 * ROWS]
+    texts = prompts_en.prompts(0, 4 * POOLS * ROWS)[pool * 4 * ROWS : (pool + 1) * 4 * ROWS]
     before, after = template()
     ids = sorted((tokenizer.encode(before + text + after) for text in texts), key=len)
     return ids[place * ROWS : (place + 1) * ROWS]
@@ -132,7 +133,7 @@ def choose(row: Tensor, best: Tensor, heat: Tensor, draw: torch.Generator) -> Te
     return chosen
 
 
-def teach(model: Model, groups: Iterable[int] = range(GROUPS), folder: Path = FOLDER) -> None:
+def teach(model: Model, groups: Iterable[int] = GROUPS, folder: Path = FOLDER) -> None:
     """Writes the groups that are not there yet, each whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
     for group in groups:
