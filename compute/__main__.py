@@ -72,6 +72,10 @@ def _models(args) -> int:
 
 
 def _bench(args) -> int:
+    if args.rest[:1] == ["overlay"]:  # needs no torch
+        from compute import bench_overlay
+
+        return bench_overlay.main(args.rest[1:])
     from compute.engine import bench
 
     return bench.main(args.rest)

@@ -22,8 +22,20 @@ Rule = Literal["correct", "equal-only", "resample-from-p"]
 RULES: tuple[Rule, ...] = ("correct", "equal-only", "resample-from-p")
 
 
+@dataclass(frozen=True)
+class Ready:
+    """A rule prepared for one p and q, for who settles many drafts with them. ratio (V): p/q; redraw: the second draw."""
+
+    ratio: Floats
+    redraw: Callable[[Floats], Tokens]
+
+
+def ready(rule: Rule, p: Floats, q: Floats) -> Ready:
+    return Ready(np.divide(p, q, out=np.zeros_like(p), where=q > 0), sampling.drawer(second(rule, p, q)))
+
+
 def settle(
-    rule: Rule, p: Floats, q: Floats, x: Tokens, u: Floats, v: Floats, redraw: Callable[[Floats], Tokens] | None = None
+    rule: Rule, p: Floats, q: Floats, x: Tokens, u: Floats, v: Floats, prepared: Ready | None = None
 ) -> tuple[Tokens, NDArray[np.bool_]]:
     """What becomes of n drafted tokens at one place in the text: (tokens, accepted), each (n).
 
@@ -31,13 +43,12 @@ def settle(
       correct          keep x with probability min(1, p(x)/q(x)), else draw from the residual (p − q)+ normalised: gives p
       equal-only       draw y from p and keep x only if y = x: gives p, but hardly ever accepts
       resample-from-p  as correct, but a rejected token is drawn from p again: does not give p
-    redraw: sampling.drawer(second(rule, p, q)), prepared by who settles many times with the same p and q.
     """
-    redraw = redraw or (lambda v: sampling.draw(second(rule, p, q), v))
+    redraw = prepared.redraw if prepared else lambda v: sampling.draw(second(rule, p, q), v)
     if rule == "equal-only":
         y = redraw(v)
         return y, x == y
-    accepted = u * q[x] < p[x]  # u < p/q without dividing
+    accepted = u < (prepared.ratio[x] if prepared else p[x] / q[x])  # a drafted x has q(x) > 0
     rejected = np.flatnonzero(~accepted)
     if not len(rejected):
         return x, accepted
@@ -178,19 +189,19 @@ class Runs:
     accepted: int
 
 
-CHUNK = 2**16  # draws at a time: they stay in the processor's cache
+CHUNK = 2**14  # draws at a time: they stay in the processor's cache
 
 
 def monte_carlo(rule: Rule, p: Floats, q: Floats, n: int, seed: int) -> Runs:
     """Draft from q, settle, count: n times. The same seed gives the same drafts whatever the rule."""
     random = np.random.default_rng(seed)
     counts, accepted = np.zeros(len(p), dtype=np.int64), 0
-    draft, redraw = sampling.drawer(q), sampling.drawer(second(rule, p, q))
+    draft, prepared = sampling.drawer(q), ready(rule, p, q)
     for start in range(0, n, CHUNK):
         w, u, v = random.random((3, min(CHUNK, n - start)))
-        tokens, kept = settle(rule, p, q, draft(w), u, v, redraw)
+        tokens, taken = settle(rule, p, q, draft(w), u, v, prepared)
         counts += np.bincount(tokens, minlength=len(p))
-        accepted += int(np.count_nonzero(kept))
+        accepted += int(np.count_nonzero(taken))
     return Runs(rule, n, seed, counts, accepted)
 
 

@@ -103,12 +103,12 @@ def test_settle_is_the_plain_loop(both, rule, seed):
         if rule == "equal-only":
             y = invert(p, v[i])
             wanted = (y, y == x[i])
-        elif u[i] * q[x[i]] < p[x[i]]:
+        elif u[i] < p[x[i]] / q[x[i]]:
             wanted = (x[i], True)
         else:
             wanted = (invert(residual / residual.sum() if rule == "correct" else p, v[i]), False)
         assert (tokens[i], bool(accepted[i])) == wanted
-    prepared = settle(rule, p, q, x, u, v, sampling.drawer(speculative.second(rule, p, q)))
+    prepared = settle(rule, p, q, x, u, v, speculative.ready(rule, p, q))
     assert (prepared[0] == tokens).all() and (prepared[1] == accepted).all()
     assert (p[tokens] > 0).all(), "a token that the target excludes came out"
 
@@ -167,7 +167,7 @@ def naive_round(p, q, guesses, random, rule):
             own = invert(p[i], v)
             kept = own == guess
         else:
-            kept = u * q[i][guess] < p[i][guess]
+            kept = u < p[i][guess] / q[i][guess]
             over = [max(0.0, a - b) for a, b in zip(p[i], q[i])]
             own = guess if kept else invert(np.array(over) / sum(over) if rule == "correct" else p[i], v)
         checks.append(kept)
