@@ -319,8 +319,8 @@ WIDGET = Widget(
     controls=(
         Choice("rule", lambda: speculative.RULES),
         Choice("prompt", lambda: tuple(distributions.PROMPTS)),
-        Choice("draft", lambda: distributions.MODELS[1:], lambda id: id),
         Range("temperature", 0.0, 2.0, 0.05, "%.2f"),
+        Choice("draft", lambda: distributions.MODELS[1:], lambda id: id),
         Stops("runs", RUNS),
         Text("text", 200),
         Stops("top_k", (0, 1, 2, 5, 10, 20, 50, 100)),
@@ -339,5 +339,6 @@ WIDGET = Widget(
             choices=tuple(BIAS), right=lambda r: min(BIAS, key=lambda id: abs(BIAS[id] - _bias(r))),
         ),
     },
+    shown=3,
     live=Live("next.logits", lambda p: {"text": p.text, "models": [TARGET, *distributions.MODELS[1:]]}, when=lambda p: bool(p.text)),
 )  # fmt: skip

@@ -1,5 +1,5 @@
 // A candidate a row; from left to right what happens to it: guessed and checked, drawn again, both together, and counted.
-const LABEL = 13, BAR = 0.62, LEAST = { one: 120, two: 96, three: 104 }, TICKS = [0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1];
+const LABEL = 13, BAR = 0.62, LEAST = { one: 120, two: 108, three: 104 }, TICKS = [0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1];
 
 export function height(data, width, tools) {
   return paint(document.createElementNS('http://www.w3.org/2000/svg', 'svg'), data, { ...tools, width });
@@ -134,8 +134,8 @@ function paint(svg, data, tools) {
   }
 
   function counted(id, x, y) {
-    const reach = Math.asinh(Math.max(data.farthest, data.band * 1.6) * 1.15 / 2), middle = x + wide.four / 2;
-    const X = (z) => middle + (wide.four / 2) * Math.max(-1, Math.min(1, Math.asinh(z / 2) / reach));
+    const reach = Math.asinh(Math.max(data.farthest, data.band * 1.6) * 1.15 / 2), middle = x + wide.four / 2, arm = wide.four / 2 - 7;
+    const X = (z) => middle + arm * Math.max(-1, Math.min(1, Math.asinh(z / 2) / reach));
     rect(X(-data.band), y, X(data.band) - X(-data.band), deep, colour('target'), 'fill-opacity=".16"');
     for (const z of [-data.band, data.band]) path(`M${r(X(z))} ${y}v${deep}`, colour('target'), 'stroke-opacity=".55"');
     const ticks = [0, 3, 10, 30, 100, 300, 1000].filter((z) => Math.asinh(z / 2) < reach * 0.98);

@@ -2,7 +2,7 @@
 const TOP = 26, LANE = 30, LANES = 4.9 * LANE, LEGEND = 26, HEAD = 34, CHART = 178, FOOT = 46;
 
 function plan(width, tools) {
-  const two = width >= 720, gap = 48, panel = two ? (width - gap) / 2 : width, below = TOP + LANES + 40 + LEGEND * (two ? 1 : 2) + 16;
+  const two = width >= 720, gap = 48, panel = two ? (width - gap) / 2 : width, below = TOP + LANES + 40 + LEGEND * (two ? 1 : 2.4) + 10;
   const chart = HEAD + CHART + FOOT;
   return { two, gap, panel, below, chart, height: below + (two ? chart : 2 * chart + 12) };
 }
@@ -39,8 +39,8 @@ function clock(data, t, p, tools) {
   const unit = Math.max(26, Math.min(110, W / (round * (p.two ? 6.6 : 3.2)))), span = W / unit, from = Math.max(0, end - span * 0.94), X = (time) => (time - from) * unit;
   const y1 = TOP, y2 = TOP + LANE * 2.45, done = Math.floor(end + 1e-9), sum = written(data, t);
   let out = `<clipPath id="lab-clock"><rect x="0" y="0" width="${W}" height="${p.below}"/></clipPath>`, inside = '', grid = '';
-  const head = (y, name, n) => text(0, y - 7, `<tspan ${strong}>${tools.words(name, { k })}</tspan>`) + text(W, y - 7, tools.words('wrote', { n: tools.number(n) }), `class="figure" text-anchor="end" ${strong}`);
-  out += head(y1, 'alone', done) + head(y2, 'together', sum);
+  const halo = `paint-order:stroke;stroke:${c('paper')};stroke-width:4px;stroke-linejoin:round`;
+  const head = (y, name, n) => text(0, y - 7, `<tspan ${strong}>${tools.words(name, { k })}</tspan><tspan dx="14" style="fill:${c('muted')}">${tools.words('wrote', { n: tools.number(n) })}</tspan>`, `style="${halo}"`);
   for (let j = Math.floor(from); j < Math.min(done + 1, from + span); j++) {
     const part = Math.min(1, end - j);
     if (part <= 1e-9) break;
@@ -61,7 +61,7 @@ function clock(data, t, p, tools) {
     grid += line(`M${r(X(v))} ${y1 - 2}V${axis}`, c('grid')) + text(X(v), axis + 15, v, `class="small figure muted" text-anchor="${X(v) < 8 ? 'start' : X(v) > W - 12 ? 'end' : 'middle'}"`);
   }
   inside += line(`M${r(X(end))} ${y1 - 2}V${axis}`, c('ink'), 'stroke-width="1.5"');
-  out += `<g clip-path="url(#lab-clock)">${grid}${inside}</g>` + text(0, axis + 33, tools.words('time'), 'class="small"');
+  out += `<g clip-path="url(#lab-clock)">${grid}${inside}</g>` + head(y1, 'alone', done) + head(y2, 'together', sum) + text(0, axis + 33, tools.words('time'), 'class="small"');
   return out + legend(p, tools, axis + 33);
 }
 
@@ -82,7 +82,11 @@ function legend(p, tools, y) {
   const wide = marks.map(([name]) => 18 + tools.measure(tools.words(name), 13) * 1.1 + 18), total = wide.reduce((a, b) => a + b, 0) - 18;
   let x = p.two ? tools.width - total : 0, out = '';
   if (!p.two) y += 24;
-  marks.forEach(([name, fill, edge], i) => { out += square(x, y - 11, 12, fill, edge) + text(x + 18, y, tools.words(name), 'class="small muted"'); x += wide[i]; });
+  marks.forEach(([name, fill, edge], i) => {
+    if (!p.two && x + wide[i] - 18 > tools.width) { x = 0; y += 22; }
+    out += square(x, y - 11, 12, fill, edge) + text(x + 18, y, tools.words(name), 'class="small muted"');
+    x += wide[i];
+  });
   return out;
 }
 
@@ -126,7 +130,8 @@ function curve(data, { x, y, w }, tools) {
     const v = data.curve[at], said = tools.words(key, { k: at, s: short(v) }), wide = tools.measure(said, 14.5), start = Math.min(Math.max(X(at) - wide / 2, left), right - wide);
     return text(start, Y(v) + (up ? -12 : 24), said, `style="fill:${c(tone)};font-weight:650;${halo}"`);
   };
-  if (best !== k) out += say(k, 'here', 'ink', Y(data.curve[k]) < Y(0) - 46 && data.curve[k] < data.curve[best] * 0.6 ? true : false);
+  const under = Y(data.curve[k]) + 19, free = Math.abs(under - Y(1)) > 16 && under < Y(0) - 4;   // neither on the line of 1 nor on the axis
+  if (best !== k) out += say(k, 'here', 'ink', !free);
   if (best) out += say(best, 'best', 'accepted', true) + `<path d="M${r(X(best))} ${r(Y(data.curve[best]) - 7)}l2.1 4.6 5 .5 -3.8 3.3 1.1 4.9 -4.4 -2.6 -4.4 2.6 1.1 -4.9 -3.8 -3.3 5 -.5z" fill="${c('accepted')}" stroke="${c('paper')}"/>`;
   if (best !== k) out += `<circle cx="${r(X(k))}" cy="${r(Y(data.curve[k]))}" r="5.5" fill="${c('paper')}" stroke="${c('ink')}" stroke-width="2"/>`;
   return out + text(right, Y(1) + 17, tools.words('even'), `class="small muted" text-anchor="end" style="${halo}"`);
