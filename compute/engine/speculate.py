@@ -227,7 +227,7 @@ class Tally:
     drafted: int
     checked: int  # up to the first rejection of each round
     accepted: int
-    overlap: float  # Σ min(p, q), summed over the drafted
+    overlap: float  # Σ min(p, q), summed over the checked; what follows a rejection stands in a text that is not written
 
     @property
     def tokens_per_forward(self) -> float:
@@ -235,8 +235,8 @@ class Tally:
 
     @property
     def acceptance(self) -> float:
-        """α: mean of Σ min(p, q) over all guesses; 0 when there was none."""
-        return self.overlap / self.drafted if self.drafted else 0.0
+        """α: mean of Σ min(p, q) over the checked guesses, 0 without any: what `accepted_share` fluctuates around."""
+        return self.overlap / self.checked if self.checked else 0.0
 
     @property
     def accepted_share(self) -> float:
@@ -252,5 +252,5 @@ def tally(turns: Iterable[Turn]) -> Tally:
         drafted=sum(len(turn.guesses) for turn in rounds),
         checked=sum(len(turn.played.checks) for turn in rounds),
         accepted=sum(turn.played.accepted for turn in rounds),
-        overlap=sum(sum(turn.overlaps) for turn in rounds),
+        overlap=sum(sum(turn.overlaps[: len(turn.played.checks)]) for turn in rounds),
     )
