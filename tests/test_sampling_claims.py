@@ -36,7 +36,7 @@ def test_tokens_kept(prompt: str, name: str, t: float):
     p = table(prompt, t)
     assert said(f"sampling.{prompt}.{name}.top_k") == 40
     assert said(f"sampling.{prompt}.{name}.top_p") == up_to(p, 0.9)
-    assert said(f"sampling.{prompt}.{name}.min_p") == sum(each >= 0.05 * p[0] for each in p)
+    assert said(f"sampling.{prompt}.{name}.min_p") == sum(each >= 0.1 * p[0] for each in p)
 
 
 def test_the_tail_is_one_set_of_tokens():
@@ -59,17 +59,17 @@ def test_halving_the_temperature_squares_the_ratio():
 
 def test_three_orders():
     """Catches two engines' orders exchanged, and a sum not taken over what the rule before had left."""
-    hot, plain = table("english", 1.3), table("english")
+    hot, plain = table("giving", 1.3), table("giving")
     transformers = [each / math.fsum(hot[:40]) for each in hot[:40]]
     transformers = transformers[: up_to(transformers, 0.9)]
-    vllm = [each for each in hot if each >= 0.05 * hot[0]][:40]
+    vllm = [each for each in hot if each >= 0.1 * hot[0]][:40]
     llama = [each / math.fsum(plain[:40]) for each in plain[:40]]
     llama = llama[: up_to(llama, 0.9)]
-    assert said("sampling.english.order.transformers") == sum(each >= 0.05 * transformers[0] for each in transformers)
-    assert said("sampling.english.order.vllm") == up_to([each / math.fsum(vllm) for each in vllm], 0.9)
-    assert said("sampling.english.order.llama.cpp") == sum(each >= 0.05 * llama[0] for each in llama)
+    assert said("sampling.giving.order.transformers") == sum(each >= 0.1 * transformers[0] for each in transformers)
+    assert said("sampling.giving.order.vllm") == up_to([each / math.fsum(vllm) for each in vllm], 0.9)
+    assert said("sampling.giving.order.llama.cpp") == sum(each >= 0.1 * llama[0] for each in llama)
     before = said("sampling.min_p.before_temperature")
-    assert sum(each >= before * plain[0] for each in plain) == sum(each >= 0.05 * hot[0] for each in hot)
+    assert sum(each >= before * plain[0] for each in plain) == sum(each >= 0.1 * hot[0] for each in hot)
 
 
 def test_a_list_of_fifty_normalised_first():

@@ -11,7 +11,7 @@ from compute.quantity import Quantity
 from compute.sampling import ORDERS, Floats, Sampling, entropy, probabilities, stages, top_p
 
 MODEL = "mini-256"
-K, MASS, BASE = 40, 0.9, 0.05  # the settings that the lesson compares
+K, MASS, BASE = 40, 0.9, 0.1  # the settings that the lesson compares
 RARE, SENTENCE = 1e-3, 30  # below which a token belongs to the tail; tokens in a sentence
 CUT = 50  # candidates that some interfaces show
 
@@ -133,20 +133,20 @@ def _():
 
 
 def _in_order(order: str) -> Quantity:
-    done = stages(_logits("english"), Sampling(1.3, K, MASS, BASE, order))
+    done = stages(_logits("giving"), Sampling(1.3, K, MASS, BASE, order))
     return computed(
         done[-1].count, "token", " → ".join(ORDERS[order]), T=1.3, top_k=K, top_p=MASS, min_p=BASE,
-        **{stage.rule + "_leaves": stage.count for stage in done}, **_after("english"),
+        **{stage.rule + "_leaves": stage.count for stage in done}, **_after("giving"),
     )  # fmt: skip
 
 
 for _order in ORDERS:
-    claim(f"sampling.english.order.{_order}", f"{_order} 的次序，T = 1.3：最后留下的 token", f"tokens left by the order of {_order} at T = 1.3")(
+    claim(f"sampling.giving.order.{_order}", f"{_order} 的次序，T = 1.3：最后留下的 token", f"tokens left by the order of {_order} at T = 1.3")(
         lambda o=_order: _in_order(o)
     )
 
 
-@claim("sampling.min_p.before_temperature", "先截断再加温时，与 T = 1.3 之后的 min-p 0.05 等价的阈值", "base before the temperature that cuts like min-p 0.05 after T = 1.3")
+@claim("sampling.min_p.before_temperature", "min-p 放在温度之前时，与放在 T = 1.3 之后的 0.1 切得一样的值", "base of min-p before the temperature that cuts like 0.1 after T = 1.3")
 def _():
     return computed(BASE**1.3, "count", "base^T, as p ∝ exp(z / T) makes the ratio to the best its T-th root", base=BASE, T=1.3)
 
