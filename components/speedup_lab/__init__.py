@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from math import log, sqrt
 from typing import Annotated, Any
@@ -11,7 +12,7 @@ from pydantic import Field
 from components import Guess, Readout, Scene, Stage, View, Widget, parameters
 from components.controls import Range, Stops
 from components.text import Words, digits
-from compute import speculative
+from compute import numbers, speculative
 from compute.quantity import Quantity
 
 MOST = 16  # guesses in a round that the lab offers and draws
@@ -30,6 +31,27 @@ class Params:
 
 
 @dataclass(frozen=True)
+class Draft:
+    """One of ours at the k where it was fastest, in seconds, on the machine that measured it."""
+
+    name: str
+    k: int
+    quantity: Quantity
+
+
+def measured() -> tuple[Draft, ...]:
+    """Greedy decoding's wall-clock speed-up, where it was measured."""
+    found: dict[str, Draft] = {}
+    for key in numbers.measured_entries():
+        if named := re.fullmatch(r"drafting\.([\w-]+)\.k(\d+)\.t0\.speedup", key):
+            name, k = named[1], int(named[2])
+            quantity = numbers.resolve(f"~{key}")
+            if k <= MOST and (name not in found or quantity.value > found[name].quantity.value):
+                found[name] = Draft(name, k, quantity)
+    return tuple(found.values())
+
+
+@dataclass(frozen=True)
 class Result:
     params: Params
     expected: float  # tokens per forward of the target
@@ -39,6 +61,7 @@ class Result:
     best: int
     pays_below: float  # the cost c at which the speed-up is 1
     accepted: tuple[int, ...]  # by round
+    drafts: tuple[Draft, ...]  # measured
 
     @property
     def mean(self) -> float:
@@ -58,7 +81,7 @@ def run(params: Params, answer: None = None) -> Result:
     return Result(
         params, expected, speculative.tokens_spread(alpha, k), speculative.speedup(alpha, k, c),
         tuple(speculative.speedup(alpha, guesses, c) for guesses in range(MOST + 1)), speculative.best_k(alpha, c, MOST), (expected - 1) / k,
-        tuple(speculative.play_rounds(alpha, k, ROUNDS, params.seed).tolist()),
+        tuple(speculative.play_rounds(alpha, k, ROUNDS, params.seed).tolist()), measured(),
     )  # fmt: skip
 
 
@@ -73,7 +96,7 @@ def draw(result: Result, scene: Scene) -> View:
         sentence=_sentence(result, words),
         rows=_rows(result),
         papers=_papers(result),
-        simplified=words("simplified"),
+        simplified=words("simplified") + (words("measured") if result.drafts else ""),
         derivation=words(
             "derivation", alpha=f"{p.alpha:g}", k=p.k, c=f"{p.c:g}", terms=_terms(p), expected=digits(result.expected), below=f"{1 + p.c * p.k:.4g}",
             speedup=digits(result.speedup), next=p.k + 1,
@@ -94,6 +117,7 @@ def _stage(result: Result, scene: Scene) -> dict[str, Any]:
         "alpha": p.alpha, "k": p.k, "c": p.c, "accepted": result.accepted, "expected": result.expected, "spread": result.spread,
         "curve": result.curve, "best": result.best, "open": result.best == MOST,
         "ghost": {"curve": before.curve, "k": before.params.k} if moved else None,
+        "drafts": [{"name": d.name, "k": d.k, "speedup": d.quantity.value, "interval": d.quantity.interval95} for d in result.drafts],
     }  # fmt: skip
 
 
@@ -138,7 +162,7 @@ def _rows(result: Result) -> tuple[dict[str, Any], ...]:
     return tuple(
         {"k": k, "tokens_per_forward": speculative.expected_tokens(p.alpha, k), "cost_forwards": 1 + p.c * k, "speedup": speedup, "alpha": p.alpha, "c": p.c}
         for k, speedup in enumerate(result.curve)
-    )
+    ) + tuple({"measured_draft": d.name, "k": d.k, "speedup": d.quantity.value} for d in result.drafts)
 
 
 def _papers(result: Result) -> tuple[Quantity, ...]:
@@ -151,6 +175,7 @@ def _papers(result: Result) -> tuple[Quantity, ...]:
         Quantity(result.best, "count", "computed", "argmax over k of E / (1 + c·k)", {"α": p.alpha, "c": p.c, "k": f"0 … {MOST}"}, says=SAYS["best"]),
         Quantity(result.pays_below, "", "computed", "(E − 1) / k", given, says=SAYS["pays"]),
         Quantity(result.mean, "token", "measured", "mean of the rounds", {}, None, rounds, (low, high), SAYS["simulated"]),
+        *(draft.quantity for draft in result.drafts),
     )
 
 

@@ -116,7 +116,7 @@ function mean(data, t, { x, y, w }, tools) {
 
 function curve(data, { x, y, w }, tools) {
   const c = tools.colour, most = data.curve.length - 1, left = x + 34, right = x + w - 10, top = y + HEAD;
-  const all = [...data.curve, 1, ...(data.ghost ? data.ghost.curve : [])], peak = Math.max(...all) * 1.16, step = [0.25, 0.5, 1, 2, 5].find((s) => peak / s <= 5);
+  const all = [...data.curve, 1, ...(data.ghost ? data.ghost.curve : []), ...data.drafts.map((d) => d.speedup)], peak = Math.max(...all) * 1.16, step = [0.25, 0.5, 1, 2, 5].find((s) => peak / s <= 5);
   const X = (k) => left + (k / most) * (right - left), Y = (v) => top + CHART * (1 - v / peak), halo = `paint-order:stroke;stroke:${c('paper')};stroke-width:4px;stroke-linejoin:round`;
   let out = text(x, y + 16, tools.words('curve'), strong);
   for (let v = 0; v <= peak; v += step) out += line(`M${left} ${r(Y(v))}H${right}`, c('grid')) + text(left - 8, Y(v) + 4.5, +v.toFixed(2), 'class="small figure muted" text-anchor="end"');
@@ -126,6 +126,7 @@ function curve(data, { x, y, w }, tools) {
   const path = (points) => points.map((v, k) => `${k ? 'L' : 'M'}${r(X(k))} ${r(Y(v))}`).join('');
   if (data.ghost) out += line(path(data.ghost.curve), c('ghost'), 'stroke-width="1.5" stroke-dasharray="3 3"') + `<circle cx="${r(X(data.ghost.k))}" cy="${r(Y(data.ghost.curve[data.ghost.k]))}" r="5" fill="none" stroke="${c('ghost')}" stroke-width="1.5"/>`;
   out += line(path(data.curve), c('target'), 'stroke-width="2"') + data.curve.map((v, k) => `<circle cx="${r(X(k))}" cy="${r(Y(v))}" r="2.5" fill="${c('target')}"/>`).join('');
+  for (const d of data.drafts) out += measured(d, X(d.k), Y, right, c, tools, halo);
   const { best, k } = data, say = (at, key, tone, up) => {
     const v = data.curve[at], said = tools.words(key, { k: at, s: short(v) }), wide = tools.measure(said, 14.5), start = Math.min(Math.max(X(at) - wide / 2, left), right - wide);
     return text(start, Y(v) + (up ? -12 : 24), said, `style="fill:${c(tone)};font-weight:650;${halo}"`);
@@ -135,4 +136,12 @@ function curve(data, { x, y, w }, tools) {
   if (best) out += say(best, 'best', 'accepted', true) + `<path d="M${r(X(best))} ${r(Y(data.curve[best]) - 7)}l2.1 4.6 5 .5 -3.8 3.3 1.1 4.9 -4.4 -2.6 -4.4 2.6 1.1 -4.9 -3.8 -3.3 5 -.5z" fill="${c('accepted')}" stroke="${c('paper')}"/>`;
   if (best !== k) out += `<circle cx="${r(X(k))}" cy="${r(Y(data.curve[k]))}" r="5.5" fill="${c('paper')}" stroke="${c('ink')}" stroke-width="2"/>`;
   return out + text(right, Y(1) + 17, tools.words('even'), `class="small muted" text-anchor="end" style="${halo}"`);
+}
+
+// A draft that was timed: a square with its interval, named beside it.
+function measured(d, x, Y, right, c, tools, halo) {
+  const wide = tools.measure(d.name, 13.5), left = x + 9 + wide > right;
+  const bar = d.interval ? line(`M${r(x)} ${r(Y(d.interval[0]))}V${r(Y(d.interval[1]))}`, c('draft'), 'stroke-width="1.5"') : '';
+  return bar + rect(x - 4, Y(d.speedup) - 4, 8, 8, c('draft'), `stroke="${c('paper')}"`)
+    + text(left ? x - 9 : x + 9, Y(d.speedup) + 4.5, tools.esc(d.name), `class="small" text-anchor="${left ? 'end' : 'start'}" style="fill:${c('draft')};${halo}"`);
 }

@@ -49,7 +49,7 @@ def rules(*, prompt: str, draft: str, report: Report = nobody) -> dict[str, Valu
             says={"zh": f"{after_zh}：补抽残差，{SEEDS} 个种子里最小的 χ² p 值", "en": f"{after_en}: residual redrawn, least χ² p-value of {SEEDS} seeds"},
         ),
         f"{name}.equal_only.acceptance": Value(
-            equal["acceptance_expected"], "ratio", {"absolute": 1e-4}, around | {"rule": "equal-only"}, kind="computed",
+            equal["acceptance_expected"], "ratio", {"absolute": 1e-4}, around | {"rule": "equal-only"},
             says={"zh": f"{after_zh}：相同才收，收下的比例 Σ p·q", "en": f"{after_en}: accepted only if equal, Σ p·q"},
         ),
         f"{name}.biased.p_value_most": Value(
@@ -57,7 +57,7 @@ def rules(*, prompt: str, draft: str, report: Report = nobody) -> dict[str, Valu
             says={"zh": f"{after_zh}：补抽 p，{SEEDS} 个种子里最大的 χ² p 值", "en": f"{after_en}: p redrawn, largest χ² p-value of {SEEDS} seeds"},
         ),
         f"{name}.biased.tv": Value(
-            biased["total_variation_expected"], "total variation", {"absolute": 1e-4}, around | {"rule": "resample-from-p"}, kind="computed",
+            biased["total_variation_expected"], "total variation", {"absolute": 1e-4}, around | {"rule": "resample-from-p"},
             says={"zh": f"{after_zh}：补抽 p，输出离 p 的总变差", "en": f"{after_en}: p redrawn, total variation of the output from p"},
         ),
     }  # fmt: skip
@@ -95,12 +95,12 @@ def verdict(*, report: Report = nobody) -> dict[str, Value]:
             says={"zh": "补抽 p 的规则，被 χ² 判为“不可能来自 p”的次数", "en": "runs of the rule that redraws from p which χ² says cannot come from p"},
         ),
         "speculative.equal_only.acceptance_least": Value(
-            least, "ratio", {"absolute": 1e-4}, around | {"rule": "equal-only"}, kind="computed",
+            least, "ratio", {"absolute": 1e-4}, around | {"rule": "equal-only"},
             says={"zh": "相同才收：各提示里最低的收下比例", "en": "accepted only if equal: the lowest acceptance of all prompts"},
             reference={"value": 0.0073, "where": "reference/000", "why_different": OTHERS},
         ),
         "speculative.biased.tv_most": Value(
-            max(bias), "total variation", {"absolute": 1e-4}, around | {"rule": "resample-from-p"}, kind="computed",
+            max(bias), "total variation", {"absolute": 1e-4}, around | {"rule": "resample-from-p"},
             says={"zh": "补抽 p：各提示里偏得最多的总变差", "en": "p redrawn: the largest total variation of all prompts"},
             reference={"value": 0.166, "where": "reference/000", "why_different": OTHERS},
         ),

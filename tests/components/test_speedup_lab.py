@@ -96,3 +96,17 @@ def test_the_ghost_is_the_former_curve():
     data = view(result(c=0.2), before=result()).picture.data
     assert data["ghost"] == {"curve": result().curve, "k": 4} and data["curve"] != result().curve
     assert view(result(), before=result()).picture.data["ghost"] is None
+
+
+def test_measured_drafts_are_dots_at_their_fastest_k(monkeypatch):
+    """Catches: a draft drawn once for each k, sampled runs among the greedy ones, a dot without its papers."""
+    about = {"unit": "×", "kind": "measured", "conditions": {"machine": "this"}, "says": {"zh": "草稿", "en": "draft"}}
+    stored = {f"drafting.mini-64.k{k}.t{t}.speedup": about | {"value": v, "interval95": [v - 0.1, v + 0.1]} for k, t, v in ((2, 0, 0.8), (4, 0, 0.9), (4, 1, 1.5), (32, 0, 3.0))}
+    monkeypatch.setattr(speedup_lab.numbers, "measured_entries", lambda: stored)
+    found = result()
+    assert [(d.name, d.k, d.quantity.value) for d in found.drafts] == [("mini-64", 4, 0.9)]
+    shown = view(found)
+    assert shown.picture.data["drafts"] == [{"name": "mini-64", "k": 4, "speedup": 0.9, "interval": (0.8, 1.0)}]
+    assert found.drafts[0].quantity in shown.papers and "own α and c" in shown.simplified
+    monkeypatch.setattr(speedup_lab.numbers, "measured_entries", dict)
+    assert view(result()).picture.data["drafts"] == [] and "own α and c" not in view(result()).simplified
