@@ -24,8 +24,9 @@ ORDERS: Mapping[Order, tuple[Rule, ...]] = {
     "vllm": ("temperature", "min_p", "top_k", "top_p"),
     "llama.cpp": ("top_k", "top_p", "min_p", "temperature"),
 }
-"""In which order engines apply the rules by default. Each rule sees the distribution that the earlier ones left,
-normalised over it; so the order changes what is kept."""
+"""In which order engines apply the rules by default (sources: sampling.order.* in data/papers.toml; llama.cpp without the
+steps that do nothing by default). Each rule sees the distribution that the earlier ones left, normalised over it; so the
+order changes what is kept."""
 
 
 @dataclass(frozen=True)
@@ -120,8 +121,8 @@ def softmax(z: Floats) -> Floats:
 
 
 def top_k(p: Floats, k: int) -> NDArray[np.bool_]:
-    """The k most likely (logits do as well). Tokens tied with the k-th are all kept: their order would be an accident.
-    Fan, Lewis, Dauphin 2018, §5.4."""
+    """The k most likely (logits do as well). Tokens tied with the k-th are all kept, as in transformers: their order would
+    be an accident. Fan, Lewis, Dauphin 2018, §5.4."""
     if k >= p.shape[-1]:
         return np.ones_like(p, dtype=bool)
     return p >= np.partition(p, -k, axis=-1)[..., -k, None]
@@ -129,7 +130,8 @@ def top_k(p: Floats, k: int) -> NDArray[np.bool_]:
 
 def top_p(p: Floats, mass: float) -> NDArray[np.bool_]:
     """The fewest most likely tokens whose probabilities reach `mass`; the token that reaches it is kept, so at least one
-    is. Of equally likely tokens the lower id comes first. Holtzman et al. 2020, §3.1."""
+    is. Of equally likely tokens the lower id comes first; transformers keeps as many but leaves open which. Holtzman et al.
+    2020, §3.1."""
     falling = -np.sort(-p, axis=-1)
     count = np.sum(np.cumsum(falling, axis=-1) - falling < mass, axis=-1, keepdims=True)  # those before which mass is missing
     last = np.take_along_axis(falling, count - 1, axis=-1)
