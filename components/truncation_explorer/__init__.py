@@ -160,7 +160,7 @@ def _apart(a: Sampling, b: Sampling) -> float:
 
 # ---- the three rules over T
 
-TEMPERATURES = tuple(np.round(np.arange(0, HOTTEST + 0.001, 0.05), 2).tolist())
+TEMPERATURES = tuple(np.round(np.arange(0.05, HOTTEST + 0.001, 0.05), 2).tolist())
 
 
 @lru_cache(maxsize=32)
@@ -242,7 +242,7 @@ def _order_name(order: str, words: Words) -> str:
 
 def _readouts(result: Result, before: Result | None, words: Words, lang: str) -> tuple[Readout, ...]:
     def of(r: Result) -> tuple[str, str, str, str]:
-        return f"{r.kept:,}", amount(r.mass, "ratio", lang), f"{digits(float(entropy(r.whole)))} → {digits(float(entropy(r.p)))}", f"{int((r.drawn > 0).sum()):,}"
+        return f"{r.kept:,}", amount(r.mass, "ratio", lang), digits(float(entropy(r.p))), f"{int((r.drawn > 0).sum()):,}"
 
     def change(i: int) -> str:
         return words("before", value=of(before)[i]) if before is not None and of(before)[i] != of(result)[i] else ""
@@ -251,7 +251,7 @@ def _readouts(result: Result, before: Result | None, words: Words, lang: str) ->
     return (
         Readout(words("readout.kept"), kept, words("unit.tokens"), change(0), words("note.kept", all=f"{len(result.p):,}")),
         Readout(words("readout.mass"), mass, "", change(1), words("note.mass", t=f"{result.params.temperature:g}")),
-        Readout(words("readout.entropy"), h, "nat", change(2), words("note.entropy", n=digits(exp(float(entropy(result.p)))))),
+        Readout(words("readout.entropy"), h, "nat", change(2), words("note.entropy", before=digits(float(entropy(result.whole))), n=digits(exp(float(entropy(result.p)))))),
         Readout(words("readout.seen"), seen, words("unit.tokens"), change(3), words("note.seen", n=f"{result.params.draws:,}", seed=result.params.seed)),
     )
 
@@ -300,14 +300,14 @@ def _orders(result: Result, scene: Scene) -> dict[str, Any]:
     y = {"field": "name", "type": "nominal", "sort": None, "title": None, "axis": HIDDEN_AXIS | {"labelLimit": 110, "labelColor": tone("ink"), "labelFont": theme.SANS[scene.lang]}}
     x = {"field": "count", "type": "quantitative", "scale": {"domain": [0, top], "nice": False}, "axis": None}
     return {
-        "height": 96,
+        "height": 168,
         "config": theme.vega_config(scene.theme, scene.lang),
-        "title": {"text": words("orders.title"), "subtitle": words("orders.more")},
+        "title": {"text": words("orders.title"), "subtitle": words("orders.more").split("\n")},
         "data": {"values": rows},
         "layer": [
             {
                 "params": [{"name": "order", "select": {"type": "point", "fields": ["order"], "clear": False}}],
-                "mark": {"type": "bar", "cursor": "pointer", "height": 16},
+                "mark": {"type": "bar", "cursor": "pointer", "height": {"band": 0.7}},
                 "encoding": {
                     "y": y, "x": x,
                     "color": {"condition": {"test": "datum.mine", "value": tone("accepted")}, "value": tone("ghost")},
@@ -327,29 +327,42 @@ def _rules(result: Result, scene: Scene) -> dict[str, Any]:
     """Tokens that each rule alone keeps, over the temperature."""
     words, tone, lang = scene.words, partial(theme.colour, theme=scene.theme), scene.lang
     curves = _curves(result.logits.tobytes(), int(result.alone["top_k"]), result.alone["top_p"], result.alone["min_p"])
-    names = {rule: _rule(rule, result.alone[rule], True, words) for rule in USUAL}
-    dash = {"top_k": [2, 3], "top_p": [1, 0], "min_p": [8, 4]}
-    shape = {"top_k": "square", "top_p": "circle", "min_p": "triangle-up"}
-    colours = {"top_k": "muted", "top_p": "rejected", "min_p": "accepted"}
-    x = {"field": "t", "type": "quantitative", "title": words("axis.t"), "scale": {"domain": [0, HOTTEST * 1.0]}, "axis": {"values": [0, 0.5, 1, 1.5, 2, 2.5, 3]}}
-    ticks = [v for v in (1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 30_000) if v <= len(result.p) * 1.5]
-    y = {"field": "n", "type": "quantitative", "title": words("axis.kept"), "scale": {"type": "log", "domain": [1, len(result.p) * 1.15], "nice": False}, "axis": {"values": ticks, "format": ","}}
-    layers: list[dict[str, Any]] = []
-    for rule, counts in curves.items():
-        values = [{"t": t, "n": n, "rule": names[rule]} for t, n in zip(TEMPERATURES, counts)]
-        here = [{"t": result.params.temperature, "n": max(1, result.alone_count[rule]), "label": f"{names[rule]}  {result.alone_count[rule]:,}"}]
-        paint = {"color": tone(colours[rule])}
-        layers += [
-            {"data": {"values": values}, "mark": {"type": "line", "strokeDash": dash[rule], **paint}, "encoding": {"x": x, "y": y, "tooltip": [{"field": "rule", "title": words("axis.rule")}, {"field": "t", "title": "T"}, {"field": "n", "title": words("axis.kept"), "format": ","}]}},
-            {"data": {"values": here}, "mark": {"type": "point", "shape": shape[rule], "filled": True, "size": 90, "opacity": 1, **paint}, "encoding": {"x": x, "y": y}},
-            {"data": {"values": here}, "mark": {"type": "text", "fontSize": 13, "fontWeight": 600, "dy": {"top_k": -12, "top_p": -12, "min_p": 16}[rule],
-             "align": "right" if result.params.temperature > 1.5 else "left", "dx": -9 if result.params.temperature > 1.5 else 9, **paint}, "encoding": {"x": x, "y": y, "text": {"field": "label"}}},
-        ]  # fmt: skip
-    rule_at = {"data": {"values": [{"t": result.params.temperature}]}, "mark": {"type": "rule", "color": tone("hairline")}, "encoding": {"x": x}}
+    dash, shape = {"top_k": [2, 3], "top_p": [1, 0], "min_p": [8, 4]}, {"top_k": "square", "top_p": "circle", "min_p": "triangle-up"}
+    name = {rule: _rule(rule, result.alone[rule], True, words) for rule in USUAL}
+    t, most = result.params.temperature, len(result.p) * 1.15
+    x = {"field": "t", "type": "quantitative", "title": words("axis.t"), "scale": {"domain": [0, HOTTEST]}, "axis": {"values": [0, 0.5, 1, 1.5, 2, 2.5, 3]}}
+    ticks = [v for v in (1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 30_000) if v <= most]
+    y = {"field": "n", "type": "quantitative", "title": words("axis.kept"), "scale": {"type": "log", "domain": [1, most], "nice": False}, "axis": {"values": ticks, "format": ","}}
+    tip = [{"field": "rule", "title": words("axis.rule")}, {"field": "t", "title": "T"}, {"field": "n", "title": words("axis.kept"), "format": ","}]
+    lines = [{"t": at, "n": n, "rule": name[rule], "id": rule} for rule, counts in curves.items() for at, n in zip(TEMPERATURES, counts)]
+    here = [{"t": t, "n": n, "rule": name[rule], "id": rule, "label": words("rules.label", rule=name[rule], n=f"{n:,}")} for rule, n in result.alone_count.items()]
+    for row, offset in zip(here, _apart_px([row["n"] for row in here], most)):
+        row["dy"] = offset
+    by = {"field": "id", "type": "nominal", "legend": None}
+    ink = {"color": tone("ink")}
     return {
-        "height": 260, "config": theme.vega_config(scene.theme, lang), "title": {"text": words("rules.title"), "subtitle": words("rules.more")},
-        "layer": [rule_at, *layers],
+        "height": RULES_HIGH + 110, "config": theme.vega_config(scene.theme, lang), "title": {"text": words("rules.title"), "subtitle": words("rules.more").split("\n")},
+        "layer": [
+            {"data": {"values": [{"t": t}]}, "mark": {"type": "rule", "color": tone("ghost")}, "encoding": {"x": x}},
+            {"data": {"values": lines}, "mark": {"type": "line", **ink}, "encoding": {"x": x, "y": y, "tooltip": tip, "strokeDash": {**by, "scale": {"domain": list(dash), "range": list(dash.values())}}}},
+            {"data": {"values": here}, "mark": {"type": "point", "filled": True, "size": 90, "opacity": 1, **ink}, "encoding": {"x": x, "y": y, "tooltip": tip, "shape": {**by, "scale": {"domain": list(shape), "range": list(shape.values())}}}},
+            {"data": {"values": here}, "mark": {"type": "text", "fontSize": 13, "fontWeight": 600, "baseline": "middle", "align": "right" if t > HOTTEST / 2 else "left", "dx": -12 if t > HOTTEST / 2 else 12,
+             "dy": {"expr": "datum.dy"}, **ink}, "encoding": {"x": x, "y": y, "text": {"field": "label"}}},
+        ],
     }  # fmt: skip
+
+
+RULES_HIGH = 220  # px of the plot, about
+LINE = 17
+
+
+def _apart_px(counts: list[int], most: float) -> list[float]:
+    """By how many px each label moves so that none lies on another, on the chart's logarithmic scale."""
+    at = [RULES_HIGH * (1 - log(max(1, n)) / log(most)) for n in counts]
+    order = sorted(range(len(at)), key=lambda i: at[i])
+    placed = dict(zip(order, np.maximum.accumulate([at[i] - LINE * rank for rank, i in enumerate(order)]) + LINE * np.arange(len(order))))
+    middle = sum(placed[i] - at[i] for i in order) / len(order)  # up and down alike
+    return [float(placed[i] - at[i] - middle) for i in range(len(at))]
 
 
 def _draws(result: Result, scene: Scene) -> dict[str, Any]:
@@ -357,9 +370,11 @@ def _draws(result: Result, scene: Scene) -> dict[str, Any]:
     words, tone, n = scene.words, partial(theme.colour, theme=scene.theme), result.params.draws
     first = [int(i) for i in result.ranked[: min(BARS, result.kept)]]
     rows = [{"name": f"{rank + 1} {shown(result.said.piece(i))}", "p": float(result.p[i]), "count": int(result.drawn[i])} for rank, i in enumerate(first)]
-    rest = [i for i in range(len(result.p)) if i not in set(first)]
-    if result.kept > len(first):
-        rows.append({"name": words("draws.rest", n=f"{result.kept - len(first):,}"), "p": float(result.p[rest].sum()), "count": int(result.drawn[rest].sum())})
+    others = result.kept - len(first)
+    said = words("draws.more")
+    if others:
+        theory, share = 1 - sum(row["p"] for row in rows), 1 - sum(row["count"] for row in rows) / n
+        said += "\n" + words("draws.rest", n=f"{others:,}", p=amount(theory, "ratio", scene.lang), share=amount(share, "ratio", scene.lang))
     for row in rows:
         low, high = wilson(row["count"], n)
         row |= {"share": row["count"] / n, "low": low, "high": high, "says": f"{row['count']:,} / {n:,}"}
@@ -368,11 +383,11 @@ def _draws(result: Result, scene: Scene) -> dict[str, Any]:
     x = {"type": "quantitative", "title": words("axis.share"), "scale": {"domain": [0, min(1.0, top * 1.05)], "nice": False}, "axis": {"format": ".0%" if top > 0.05 else ".1%", "tickCount": 5}}
     tip = [{"field": "name", "title": "token"}, {"field": "p", "title": words("draws.theory"), "format": ".3%"}, {"field": "share", "title": words("draws.share"), "format": ".3%"}, {"field": "says", "title": words("draws.count")}]
     return {
-        "height": 24 * len(rows) + 8, "config": theme.vega_config(scene.theme, scene.lang),
-        "title": {"text": words("draws.title", n=f"{n:,}", seed=result.params.seed), "subtitle": words("draws.more").split("\n")},
+        "height": 24 * len(rows) + 140, "config": theme.vega_config(scene.theme, scene.lang),
+        "title": {"text": words("draws.title", n=f"{n:,}", seed=result.params.seed).split("\n"), "subtitle": said.split("\n")},
         "data": {"values": rows},
         "layer": [
-            {"mark": {"type": "bar", "height": 14, "fill": tone("target"), "fillOpacity": 0.16, "stroke": tone("target"), "strokeWidth": 1.5}, "encoding": {"y": y, "x": {**x, "field": "p"}, "tooltip": tip}},
+            {"mark": {"type": "bar", "height": {"band": 0.62}, "fill": tone("target"), "fillOpacity": 0.16, "stroke": tone("target"), "strokeWidth": 1.5}, "encoding": {"y": y, "x": {**x, "field": "p"}, "tooltip": tip}},
             {"mark": {"type": "rule", "strokeWidth": 1.5, "color": tone("ink")}, "encoding": {"y": y, "x": {**x, "field": "low"}, "x2": {"field": "high"}}},
             {"mark": {"type": "point", "filled": True, "size": 55, "opacity": 1, "color": tone("ink")}, "encoding": {"y": y, "x": {**x, "field": "share"}, "tooltip": tip}},
         ],
@@ -395,14 +410,14 @@ def _list(result: Result, words: Words, lang: str) -> str:
                 chips.append(_chip(rank + 1, shown(result.said.piece(i)), float(result.whole[i]), float(result.p[i]), words, lang))
     boundary = words("list.boundary") if result.kept > LISTED else ""
     return (
-        f'<style>{STYLE}</style><section class="cut-list"><h4>{_e(words("list.title", listed=min(LISTED, len(result.p)), all=f"{len(result.p):,}"))}</h4>'
-        f'<p>{_e(words("list.more"))}{_e(boundary)}</p><div>{"".join(chips)}</div></section>'
+        f'<style>{STYLE}</style><section class="cut-list"><p class="cut-head">{_e(words("list.title", listed=min(LISTED, len(result.p)), all=f"{len(result.p):,}"))}</p>'
+        f'<p class="cut-more">{_e(words("list.more"))}{_e(boundary)}</p><div>{"".join(chips)}</div></section>'
     )
 
 
 def _chip(rank: int, name: str, before: float, after: float, words: Words, lang: str) -> str:
     kept = after > 0
-    share = f"{_percent(before)} → {_percent(after)}" if kept else f"{_percent(before)} ✕"
+    share = f"{_percent(before)}<em> → {_percent(after)}</em>" if kept else f"{_percent(before)} ✕"
     return f'<span class="{"kept" if kept else "cut"}" title="{_e(words("list.kept" if kept else "list.cut"))}"><i>{rank}</i><b>{_e(name)}</b><small>{share}</small></span>'
 
 
@@ -424,15 +439,15 @@ def _texts(result: Result, words: Words, lang: str) -> str:
         body = _e(t["text"].strip()) or f"<em>{_e(words('texts.empty'))}</em>"
         items.append(f'<li><p><span>{_e(result.said.text)}</span>{body}</p><small>{_e(figures)}</small></li>')
     return (
-        f'<section class="cut-texts"><h4>{_e(words("texts.title"))} <span>{_e(mark)}</span></h4>'
-        f'<p>{_e(words(key, setting=_setting(texts.sampling, words), order=_order_name(texts.sampling.order, words), now=_setting(result.params.sampling, words)))}</p><ul>{"".join(items)}</ul></section>'
+        f'<section class="cut-texts"><p class="cut-head">{_e(words("texts.title"))} <span>{_e(mark)}</span></p>'
+        f'<p class="cut-more">{_e(words(key, setting=_setting(texts.sampling, words), order=_order_name(texts.sampling.order, words), now=_setting(result.params.sampling, words)))}</p><ul>{"".join(items)}</ul></section>'
     )
 
 
 STYLE = """
-.cut-list h4, .cut-texts h4 { font-size: 14px; font-weight: 600; margin: 0; padding: 12px 0 0; color: var(--lab-ink); }
-.cut-texts h4 span { font-weight: 400; color: var(--lab-muted); }
-.cut-list p, .cut-texts > p { font-size: 13px; color: var(--lab-muted); margin: 4px 0 8px; line-height: 1.5; }
+.cut-list .cut-head, .cut-texts .cut-head { font-size: 14px; font-weight: 600; margin: 0; padding: 12px 0 0; color: var(--lab-ink); }
+.cut-texts .cut-head span { font-weight: 400; color: var(--lab-muted); }
+.cut-list .cut-more, .cut-texts .cut-more { font-size: 13px; color: var(--lab-muted); margin: 4px 0 8px; line-height: 1.5; }
 .cut-list div { display: flex; flex-wrap: wrap; gap: 4px; }
 .cut-list span { display: inline-flex; align-items: baseline; gap: 5px; padding: 2px 7px; border: 1px solid var(--lab-hairline); border-radius: var(--lab-radius); font-size: 14px; line-height: 1.5; }
 .cut-list i, .cut-list small { font: 13px var(--lab-figures); color: var(--lab-muted); }
@@ -441,6 +456,8 @@ STYLE = """
 .cut-list .cut { border-color: var(--lab-rejected); background: repeating-linear-gradient(135deg, transparent 0 5px, color-mix(in srgb, var(--lab-rejected) 18%, transparent) 5px 7px); }
 .cut-list .cut b { text-decoration: line-through; text-decoration-color: var(--lab-rejected); }
 .cut-list .cut-gap { border: 0; }
+.cut-list em { font-style: normal; color: var(--lab-ink); }
+@media (max-width: 480px) { .cut-list em { display: none; } .cut-list span { padding: 1px 5px; } }
 .cut-texts ul { list-style: none; margin: 0; padding: 0; display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); gap: 8px 24px; }
 .cut-texts li { margin: 0; padding: 8px 0; border-top: 1px solid var(--lab-hairline); }
 .cut-texts li p { margin: 0; font-size: 15px; line-height: 1.6; white-space: pre-wrap; overflow-wrap: anywhere; }
@@ -491,7 +508,7 @@ def _derivation(result: Result, words: Words) -> str:
     count = len(result.p)
     for number, step in enumerate(result.steps, 1):
         values = {"number": number, "value": f"{step.value:g}", "count": f"{step.count:,}", "was": f"{count:,}", "mass": amount(step.mass, "ratio", words.lang)}
-        lines.append(words(f"derivation.{step.rule}" if step.works or step.rule == "temperature" else "derivation.off", name=words(f"short.{step.rule}"), **values))
+        lines.append(words("derivation.greedy" if step.rule == "temperature" and not step.value else f"derivation.{step.rule}" if step.works or step.rule == "temperature" else "derivation.off", name=words(f"short.{step.rule}"), **values))
         count = step.count
     return words("derivation.first", order=_order_name(result.params.order, words)) + "\n\n" + "\n".join(lines) + "\n\n" + words("derivation.ties")
 

@@ -69,8 +69,7 @@ def table(*, setting: str, tokens: int, seeds: tuple[int, ...], report: Report =
         "temperature": rule.temperature, "top_p": rule.top_p, "min_p": rule.min_p,
     }  # fmt: skip
     texts = [
-        {"prompt": text, "text": model.tokenizer.decode(row.tokens), "repetition4": repetition(row.tokens, 4)}
-        for text, row in zip(prompts(), rows[:: len(seeds)])
+        {"prompt": text, "runs": runs(model, row.tokens), "repetition4": repetition(row.tokens, 4)} for text, row in zip(prompts(), rows[:: len(seeds)])
     ]
     made = {}
     for name, values in by_measure.items():
@@ -81,6 +80,22 @@ def table(*, setting: str, tokens: int, seeds: tuple[int, ...], report: Report =
             reference=REFERENCES.get((setting, name)), trace=trace,
         )  # fmt: skip
     return made
+
+
+def runs(model: Any, tokens: tuple[int, ...]) -> list[tuple[str, bool]]:
+    """The text in runs, with whether their tokens end a 4-gram that occurred before; as many as repetition counts."""
+    from compute.engine.tokens import Stream
+
+    stream, seen, found = Stream(), set(), []
+    for i, token in enumerate(tokens):
+        gram = tokens[max(0, i - 3) : i + 1]
+        again, text = len(gram) == 4 and gram in seen, stream.push(model.tokenizer.bytes_of(token))
+        seen.add(gram)
+        if found and found[-1][1] == again:
+            found[-1] = (found[-1][0] + text, again)
+        else:
+            found.append((text, again))
+    return found
 
 
 def interval(means: np.ndarray) -> tuple[float, float]:
