@@ -153,15 +153,25 @@ def in_transformers(model: Model):
 
 
 def main(argv: list[str]) -> int:
-    """`python -m compute bench decode`: one line a model, or everything as JSON."""
+    """`python -m compute bench decode | speculate`."""
     parser = argparse.ArgumentParser(prog="python -m compute bench", description="Ratios from one alternating run.")
-    decoding = parser.add_subparsers(dest="what", required=True).add_parser("decode", help="against transformers.generate")
+    kinds = parser.add_subparsers(dest="what", required=True)
+    speculating = kinds.add_parser("speculate", help="speculative decoding against plain, into data/measured/drafting.json")
+    speculating.add_argument("--prompts", type=int, default=8, help="of each target's sixteen")
+    speculating.add_argument("--new-tokens", type=int, default=64)
+    speculating.add_argument("--target", action="append", help="mini-256, smollm2-135m (default: both)")
+    speculating.add_argument("--print", action="store_true", dest="only_print", help="do not write the file")
+    decoding = kinds.add_parser("decode", help="against transformers.generate")
     decoding.add_argument("--model", action="append", help="id; may be repeated (default mini-256 and smollm2-135m)")
     decoding.add_argument("--new-tokens", type=int, default=48)
     decoding.add_argument("--rounds", type=int, default=5)
     decoding.add_argument("--threads", type=int, help="default: those the model chose at loading")
     decoding.add_argument("--json", action="store_true")
     args = parser.parse_args(argv)
+    if args.what == "speculate":
+        from compute.engine import bench_speculate
+
+        return bench_speculate.main(args)
     found = [
         decode_speed(registry.shared().get(id), new_tokens=args.new_tokens, rounds=args.rounds, threads=args.threads)
         for id in args.model or ("mini-256", "smollm2-135m")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import median
@@ -176,32 +176,22 @@ def told(turn: Turn, model: Model) -> Told:
 
 @dataclass(frozen=True)
 class Race:
-    """The same prompts both ways, in alternation; a prompt's own forward is not timed. Seconds and tokens: one a prompt."""
+    """One draft and k against plain decoding on the same prompts; a prompt's own forward is not timed. Tuples: one a prompt."""
 
-    plain_seconds: tuple[float, ...]
-    plain_tokens: tuple[int, ...]
-    seconds: tuple[float, ...]
-    tokens: tuple[int, ...]
+    draft: str
+    k: int
+    plain_speeds: tuple[float, ...]  # tokens per second
+    speeds: tuple[float, ...]
     step_seconds: float  # median forward of the target with one token, choice included
     check_seconds: float  # median forward of the target with the guesses, decision included
-    guess_seconds: float  # median time of a round's guesses over their number; 0 where nothing was guessed
-    same: int  # prompts whose text is the target's own, when greedy
+    guess_seconds: float  # median over the rounds: time of the guesses over their number; 0 where nothing was guessed
+    same: int  # prompts on which both wrote the same tokens
     tally: Tally
 
     @property
-    def plain_speed(self) -> float:
-        """Tokens per second over all prompts."""
-        return sum(self.plain_tokens) / sum(self.plain_seconds)
-
-    @property
-    def speed(self) -> float:
-        return sum(self.tokens) / sum(self.seconds)
-
-    @property
-    def speedup(self) -> float:
-        """Median over the prompts, so that one slow phase of the machine does not decide."""
-        each = zip(self.plain_tokens, self.plain_seconds, self.tokens, self.seconds)
-        return median((t / s) / (pt / ps) for pt, ps, t, s in each)
+    def speedups(self) -> tuple[float, ...]:
+        """Within each prompt, so that a slow phase of the machine hits both."""
+        return tuple(fast / plain for fast, plain in zip(self.speeds, self.plain_speeds))
 
     @property
     def cost_by_time(self) -> float:
@@ -211,48 +201,50 @@ class Race:
 
 def race(
     target: Model,
-    draft: Source,
+    contenders: Sequence[tuple[Source, int]],
     texts: Sequence[str],
-    k: int,
     new: int,
     sampling: Sampling,
     seed: int = 0,
     report: Callable[[float, str], None] = lambda fraction, note: None,
     cancelled: Callable[[], bool] = lambda: False,
-) -> Race:
-    """Plain decoding and speculation on each text, who goes first changing; text i draws with seed + i. Raises Cancelled."""
-    rows, all_turns, steps = [], [], []
+) -> tuple[Race, ...]:
+    """Plain decoding and every (draft, k), prompt by prompt, starting with another one each time; text i draws with seed + i.
+    Raises Cancelled."""
+    plain: list[tuple[float, list[int]]] = []
+    runs: list[list[list[Turn]]] = [[] for _ in contenders]
+    steps: list[float] = []
     for index, text in enumerate(texts):
         tokens = target.tokenizer.encode(text)
-        shared_ = {"sampling": sampling, "seed": seed + index, "cancelled": cancelled}
-
-        def plain() -> list:
-            return list(generate(target, tokens, new, **shared_))
-
-        def speculated() -> list[Turn]:
-            return list(speculate(target, draft.new(len(tokens) + new + k), tokens, new, k, **shared_))
-
-        done = {way: way() for way in ((plain, speculated) if index % 2 else (speculated, plain))}
-        if cancelled():
-            raise Cancelled()
-        own, turns = done[plain], done[speculated]
+        common = {"sampling": sampling, "seed": seed + index, "cancelled": cancelled}
+        order = [None, *range(len(contenders))]
+        for who in order[index % len(order) :] + order[: index % len(order)]:
+            if who is None:
+                own = list(generate(target, tokens, new, **common))
+                steps += [step.seconds for step in own[1:]]
+                plain.append(((len(own) - 1) / sum(step.seconds for step in own[1:]) if len(own) > 1 else 0.0, [step.token for step in own]))
+            else:
+                draft, k = contenders[who]
+                runs[who].append(list(speculate(target, draft.new(len(tokens) + new + k), tokens, new, k, **common)))
+            if cancelled():
+                raise Cancelled()
         report((index + 1) / len(texts), text[:40])
-        steps += [step.seconds for step in own[1:]]
-        all_turns += turns
-        same = [step.token for step in own] == [token for turn in turns for token in turn.tokens]
-        if len(own) > 1:  # a model may end its answer with the first token
-            rows.append((sum(s.seconds for s in own[1:]), len(own) - 1, *_clock(turns), same))
-    plain_seconds, plain_tokens, seconds, counts, same = zip(*rows)
-    rounds = [turn for turn in all_turns if turn.index]
+    return tuple(_raced(draft.name, k, turns, plain, median(steps)) for (draft, k), turns in zip(contenders, runs))
+
+
+def _raced(name: str, k: int, runs: list[list[Turn]], plain: list[tuple[float, list[int]]], step_seconds: float) -> Race:
+    rounds = [turn for turns in runs for turn in turns if turn.index]
+    timed = [(speed, turns) for (speed, _), turns in zip(plain, runs) if speed and len(turns) > 1]  # else the answer was one token
+    written = [[token for turn in turns for token in turn.tokens] for turns in runs]
     return Race(
-        plain_seconds, plain_tokens, seconds, counts, median(steps), median(turn.target_seconds for turn in rounds),
-        median([turn.draft_seconds / len(turn.guesses) for turn in rounds if turn.guesses] or [0.0]), sum(same), tally(all_turns),
+        name, k, tuple(speed for speed, _ in timed), tuple(_speed(turns) for _, turns in timed), step_seconds,
+        median(turn.target_seconds for turn in rounds), median([turn.draft_seconds / len(turn.guesses) for turn in rounds if turn.guesses] or [0.0]),
+        sum(own == tokens for (_, own), tokens in zip(plain, written)), tally(turn for turns in runs for turn in turns),
     )  # fmt: skip
 
 
-def _clock(turns: Iterable[Turn]) -> tuple[float, int]:
-    rounds = [turn for turn in turns if turn.index]
-    return sum(turn.draft_seconds + turn.target_seconds for turn in rounds), sum(len(turn.tokens) for turn in rounds)
+def _speed(turns: Sequence[Turn]) -> float:
+    return sum(len(turn.tokens) for turn in turns[1:]) / sum(turn.draft_seconds + turn.target_seconds for turn in turns[1:])
 
 
 @dataclass(frozen=True)
@@ -289,10 +281,10 @@ def cell(
     """Plain decoding against speculation on this machine, now: four of the fixed prompts, in alternation."""
     model, new = shared().get(target), 32
     chosen = prompts(target if target in DRAFTS else "mini-256")[::4]
-    found = race(model, source(draft, model), [p.sent for p in chosen], k, new, Sampling(temperature), seed, report, cancelled)
+    (found,) = race(model, [(source(draft, model), k)], [p.sent for p in chosen], new, Sampling(temperature), seed, report, cancelled)
     around = circumstances(model) | {"draft": draft, "k": k, "temperature": temperature, "seed": seed, "new": new, "prompts": ", ".join(p.id for p in chosen)}
     return Cell(
         target, draft, k, temperature, len(chosen), new, found.tally.acceptance, found.tally.tokens_per_forward, cost_by_parameters(draft, model),
-        found.cost_by_time, found.check_seconds / found.step_seconds, found.plain_speed, found.speed, found.speedup,
+        found.cost_by_time, found.check_seconds / found.step_seconds, median(found.plain_speeds), median(found.speeds), median(found.speedups),
         found.same if temperature == 0 else None, around,
     )  # fmt: skip
