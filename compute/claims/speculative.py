@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from compute.sampling import Floats
 ALPHA, K, COST = 0.8, 4, 0.05  # the worked example of the textbook
 LEAST_K, TOO_LONG = 1, 16
 CONTEXT, FULL_BATCH = 4096, 58  # lesson 1's
+TARGET = "mini-256"
 
 
 # ---- checking, on lesson 1's anchor
@@ -137,9 +139,50 @@ def _():
     return _second_token("high")
 
 
+# ---- our own drafts: sums over stored runs, and what counting parameters promises
+
+OURS, GREEDY_KS = ("mini-64", "mini-128"), range(1, 9)
+
+
+def _stored(key: str) -> dict[str, Any]:
+    from compute import precompute  # the store of measures knows the claims
+
+    return precompute.stored()[key]
+
+
+def _greedy() -> list[dict[str, Any]]:
+    return [_stored(f"drafting.{draft}.k{k}.t0.identical") for draft in OURS for k in GREEDY_KS]
+
+
+@claim("speculative.greedy.prompts", "比较贪心文本用的提示", "prompts on which greedy texts are compared")
+def _():
+    return computed(_greedy()[0]["n"], "prompt", "n of drafting.mini-64.k1.t0.identical", target=TARGET)
+
+
+@claim("speculative.greedy.texts", "比较过的贪心文本", "greedy texts compared")
+def _():
+    return computed(sum(each["n"] for each in _greedy()), "count", "prompts × drafts × k", drafts=", ".join(OURS), k="1 … 8", target=TARGET)
+
+
+@claim("speculative.greedy.same", "与目标自己写的逐 token 相同的贪心文本", "greedy texts that are the target's own, token for token")
+def _():
+    return computed(sum(each["value"] for each in _greedy()), "count", "Σ drafting.….t0.identical", drafts=", ".join(OURS), k="1 … 8", target=TARGET)
+
+
+def _by_parameters(draft: str) -> Quantity:
+    per_forward, cost = _stored(f"drafting.{draft}.k{K}.t0.tokens_per_forward")["value"], _stored(f"drafting.{draft}.cost_by_parameters")["value"]
+    return computed(per_forward / (1 + cost * K), "×", "tokens per forward / (1 + c·k), c by parameters", tokens_per_forward=per_forward, c=cost, k=K, temperature=0)
+
+
+for _draft in OURS:
+    claim(f"speculative.{_draft}.by_parameters", f"{_draft} 起草、k = {K}、贪心，按参数量该有的加速比", f"speed-up promised by parameters, drafted by {_draft}, k = {K}, greedy")(
+        lambda draft=_draft: _by_parameters(draft)
+    )
+
+
 # ---- the rule on two real distributions: mini-64 drafts for mini-256 after the running example
 
-TARGET, DRAFT, PROMPT = "mini-256", "mini-64", "giving"
+DRAFT, PROMPT = "mini-64", "giving"
 OVER, UNDER = "小明", "小王"  # a token that the draft likes too much, and one that it likes too little
 RUNS = 100_000
 
