@@ -19,7 +19,7 @@ from compute.errors import BrokenData
 from compute.measures.sampling import MEASURED, SETTINGS, UNITS, prompts
 from compute.quantity import Quantity, Source
 
-Measure = Literal["repetition4", "kept", "entropy", "distinct1", "distinct2"]
+Measure = Literal["repetition4", "kept", "entropy", "distinct2"]
 Setting = Literal[tuple(SETTINGS)]  # type: ignore[valid-type]
 ROW_PX = 25
 
@@ -125,12 +125,13 @@ def _chart(result: Result, scene: Scene) -> dict[str, Any]:
     x = {
         "field": "value", "type": "quantitative", "title": words(f"axis.{measure}").split("\n"),
         "scale": {"type": "log" if logarithmic else "linear", "domain": [least, most], "nice": False, "zero": not logarithmic},
-        "axis": {"values": [1, 3, 10, 30, 100, 300, 1000]} if logarithmic else {"tickCount": 5, "format": ".0%" if measure == "repetition4" else "~g"},
+        "axis": {"values": [1, 3, 10, 30, 100, 300, 1000], "format": ",", "labelOverlap": "greedy"} if logarithmic else {"tickCount": 5, "format": ".0%" if measure == "repetition4" else "~g"},
     }  # fmt: skip
     y = {"field": "name", "type": "nominal", "sort": None, "title": None,
          "axis": {"grid": False, "ticks": False, "domain": False, "labelLimit": 170, "labelFont": theme.SANS[lang], "labelColor": tone("ink")}}  # fmt: skip
+    late = "scale('x', datum.high) > width - 62"  # no room for the figure at its right
     chosen = f"datum.setting === '{result.params.setting}'"
-    tip = [{"field": "name", "title": words("table.setting")}, {"field": "label", "title": words(f"option.measure.{measure}")}, {"field": "interval", "title": "95 %"}]
+    tip = [{"field": "name", "title": words("table.setting")}, {"field": "label", "title": words(f"measure.{measure}")}, {"field": "interval", "title": "95 %"}]
     return {
         "height": ROW_PX * len(rows) + 60,
         "config": theme.vega_config(scene.theme, lang),
@@ -144,15 +145,18 @@ def _chart(result: Result, scene: Scene) -> dict[str, Any]:
             },
             {"mark": {"type": "rule", "strokeWidth": 2, "color": tone("ink")}, "encoding": {"y": y, "x": {**x, "field": "low"}, "x2": {"field": "high"}}},
             {"mark": {"type": "point", "filled": True, "size": 80, "opacity": 1, "color": tone("ink")}, "encoding": {"y": y, "x": x}},
-            {"mark": {"type": "text", "align": "left", "dx": 8, "font": theme.FIGURES, "fontSize": 13, "color": tone("ink"), "fontWeight": 500},
+            {"mark": {"type": "text", "align": {"expr": f"{late} ? 'right' : 'left'"}, "dx": {"expr": f"{late} ? scale('x', datum.low) - scale('x', datum.high) - 9 : 9"}, "font": theme.FIGURES, "fontSize": 13, "color": tone("ink"), "fontWeight": 500},
              "encoding": {"y": y, "x": {**x, "field": "high"}, "text": {"field": "label"}}},
         ],
     }  # fmt: skip
 
 
+END = "<|endoftext|>"
+
+
 def _text(result: Result, words: Words, lang: str) -> str:
     """One real continuation; what repeats is marked."""
-    body = "".join(f"<mark>{_e(text)}</mark>" if again else _e(text) for text, again in result.text.runs)
+    body = "".join(f"<mark>{_e(text)}</mark>" if again else _e(text) for text, again in result.text.runs).replace(_e(END), "<i>¶</i>")
     head = words("text.title", setting=_name(result.params.setting, words), repetition=amount(result.text.repetition4, "ratio", lang), n=result.conditions["tokens"])
     return (
         f'<style>{STYLE}</style><section class="again"><p class="again-head">{_e(head)}</p><p class="again-text"><span>{_e(result.text.prompt)}</span>{body}</p>'
@@ -167,6 +171,7 @@ STYLE = """
 .again .again-text { font-size: 16px; line-height: 1.75; white-space: pre-wrap; overflow-wrap: anywhere; padding: 6px 0; }
 .again .again-text span { color: var(--lab-muted); }
 .again mark { background: color-mix(in srgb, var(--lab-rejected) 14%, transparent); color: inherit; border-bottom: 2px solid var(--lab-rejected); }
+.again i { font-style: normal; color: var(--lab-muted); padding: 0 4px; }
 .again .again-more { font-size: 13px; color: var(--lab-muted); }
 .again-table td.now { background: var(--lab-accent-soft); }
 .again-table small { color: var(--lab-muted); font-size: 13px; display: block; }
@@ -175,7 +180,7 @@ STYLE = """
 
 def _table(result: Result, words: Words, lang: str) -> str:
     order = ("repetition4", "kept", "entropy", "distinct1", "distinct2")
-    heads = "".join(f"<th>{_e(words(f'option.measure.{m}'))}</th>" for m in order)
+    heads = "".join(f"<th>{_e(words(f'measure.{m}'))}</th>" for m in order)
     lines = []
     for setting, cells in result.table.items():
         now = " now" if setting == result.params.setting else ""
@@ -197,7 +202,7 @@ def _readouts(result: Result, before: Result | None, words: Words, lang: str) ->
         shown, then = _shown(cell.value, measure, lang), _shown(old.value, measure, lang)
         change = words("before", value=then) if then != shown else ""
         interval = words("note.interval", low=_shown(cell.low, measure, lang), high=_shown(cell.high, measure, lang))
-        found.append(Readout(words(f"option.measure.{measure}"), shown, words(f"unit.{measure}"), change, interval))
+        found.append(Readout(words(f"measure.{measure}"), shown, words(f"unit.{measure}"), change, interval))
     return tuple(found)
 
 
@@ -270,12 +275,13 @@ WIDGET = Widget(
     id="repetition",
     Params=Params,
     controls=(
-        Choice("measure", lambda: MEASURED),
+        Choice("measure", lambda: ("repetition4", "kept", "entropy", "distinct2")),
         Choice("setting", lambda: tuple(SETTINGS)),
         Choice("example", lambda: tuple(range(len(prompts()))), name=lambda i: prompts()[i].replace("\n", " ")),
     ),
     run=run,
     draw=draw,
+    shown=2,
     guesses={
         "greedy": Guess(
             truth=lambda r: Quantity(_greedy(r), "ratio", "measured", "4-grams seen before / all 4-grams", conditions=dict(r.conditions)),

@@ -148,14 +148,20 @@ def _sentence(result: Result, words: Words, lang: str) -> str:
     )  # fmt: skip
 
 
+LISTED = 128  # ranks in the data to download, before the rest as one row
+
+
 def _rows(result: Result) -> tuple[dict[str, Any], ...]:
-    """The whole distribution, ranked."""
     plain = probabilities(result.logits, Sampling())
-    return tuple(
+    first, rest = result.ranked[:LISTED], result.ranked[LISTED:]
+    rows = [
         {"rank": rank + 1, "token": int(i), "piece": result.said.piece(int(i)), "logit": float(result.logits[i]), "p": float(result.p[i]),
          "p_at_temperature_1": float(plain[i]), "temperature": result.t}
-        for rank, i in enumerate(result.ranked)
-    )  # fmt: skip
+        for rank, i in enumerate(first)
+    ]  # fmt: skip
+    others = {"rank": f"{LISTED + 1} – {len(result.p)}", "token": None, "piece": "all others", "logit": None, "p": float(result.p[rest].sum()),
+              "p_at_temperature_1": float(plain[rest].sum()), "temperature": result.t}  # fmt: skip
+    return (*rows, others)
 
 
 def _derivation(result: Result, words: Words) -> str:

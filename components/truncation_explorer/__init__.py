@@ -275,13 +275,16 @@ def _sentence(result: Result, words: Words, lang: str) -> str:
 
 
 def _rows(result: Result) -> tuple[dict[str, Any], ...]:
-    """The whole distribution, ranked."""
-    plain = softmax(result.logits)
+    """The picture's cells: a rank each at first, then neighbours together."""
+    edges = _groups(result, None)
+    plain, ranked = softmax(result.logits), result.ranked
+    starts = np.array(edges[:-1]) - 1
+    sums = {name: np.add.reduceat(of[ranked], starts) for name, of in (("p_at_temperature_1", plain), ("p_after_temperature", result.whole), ("p", result.p), ("drawn", result.drawn))}
     return tuple(
-        {"rank": rank + 1, "token": int(i), "piece": result.said.piece(int(i)), "logit": float(result.logits[i]), "p_at_temperature_1": float(plain[i]),
-         "p_after_temperature": float(result.whole[i]), "kept": bool(result.p[i] > 0), "p": float(result.p[i]), "drawn": int(result.drawn[i])}
-        for rank, i in enumerate(result.ranked)
-    )  # fmt: skip
+        {"first_rank": a, "last_rank": b - 1, "piece": result.said.piece(int(ranked[a - 1])) if b == a + 1 else "", "kept": a <= result.kept}
+        | {name: of[i].item() for name, of in sums.items()}
+        for i, (a, b) in enumerate(zip(edges, edges[1:]))
+    )
 
 
 # ---- charts
@@ -332,22 +335,23 @@ def _rules(result: Result, scene: Scene) -> dict[str, Any]:
     t, most = result.params.temperature, len(result.p) * 1.15
     x = {"field": "t", "type": "quantitative", "title": words("axis.t"), "scale": {"domain": [0, HOTTEST]}, "axis": {"values": [0, 0.5, 1, 1.5, 2, 2.5, 3]}}
     ticks = [v for v in (1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 30_000) if v <= most]
-    y = {"field": "n", "type": "quantitative", "title": words("axis.kept"), "scale": {"type": "log", "domain": [1, most], "nice": False}, "axis": {"values": ticks, "format": ","}}
+    y = {"field": "n", "type": "quantitative", "title": None, "scale": {"type": "log", "domain": [1, most], "nice": False}, "axis": {"values": ticks, "format": ","}}
     tip = [{"field": "rule", "title": words("axis.rule")}, {"field": "t", "title": "T"}, {"field": "n", "title": words("axis.kept"), "format": ","}]
     lines = [{"t": at, "n": n, "rule": name[rule], "id": rule} for rule, counts in curves.items() for at, n in zip(TEMPERATURES, counts)]
     here = [{"t": t, "n": n, "rule": name[rule], "id": rule, "label": words("rules.label", rule=name[rule], n=f"{n:,}")} for rule, n in result.alone_count.items()]
     for row, offset in zip(here, _apart_px([row["n"] for row in here], most)):
         row["dy"] = offset
     by = {"field": "id", "type": "nominal", "legend": None}
-    ink = {"color": tone("ink")}
+    ink, halo = {"color": tone("ink")}, {"color": tone("paper"), "stroke": tone("paper"), "strokeWidth": 5}
+    right = t > HOTTEST / 2
+    label = {"type": "text", "fontSize": 13, "fontWeight": 600, "baseline": "middle", "align": "right" if right else "left", "dx": -12 if right else 12, "dy": {"expr": "datum.dy"}}
     return {
         "height": RULES_HIGH + 110, "config": theme.vega_config(scene.theme, lang), "title": {"text": words("rules.title"), "subtitle": words("rules.more").split("\n")},
         "layer": [
             {"data": {"values": [{"t": t}]}, "mark": {"type": "rule", "color": tone("ghost")}, "encoding": {"x": x}},
             {"data": {"values": lines}, "mark": {"type": "line", **ink}, "encoding": {"x": x, "y": y, "tooltip": tip, "strokeDash": {**by, "scale": {"domain": list(dash), "range": list(dash.values())}}}},
             {"data": {"values": here}, "mark": {"type": "point", "filled": True, "size": 90, "opacity": 1, **ink}, "encoding": {"x": x, "y": y, "tooltip": tip, "shape": {**by, "scale": {"domain": list(shape), "range": list(shape.values())}}}},
-            {"data": {"values": here}, "mark": {"type": "text", "fontSize": 13, "fontWeight": 600, "baseline": "middle", "align": "right" if t > HOTTEST / 2 else "left", "dx": -12 if t > HOTTEST / 2 else 12,
-             "dy": {"expr": "datum.dy"}, **ink}, "encoding": {"x": x, "y": y, "text": {"field": "label"}}},
+            *({"data": {"values": here}, "mark": label | paint, "encoding": {"x": x, "y": y, "text": {"field": "label"}}} for paint in (halo, ink)),
         ],
     }  # fmt: skip
 
@@ -488,6 +492,7 @@ def _papers(result: Result) -> tuple[Quantity, ...]:
     )
 
 
+@lru_cache
 def _source(order: str) -> Quantity:
     row = next(row for row in facts.papers()["formula"] if row["id"] == f"sampling.order.{order}")
     s = row["source"]

@@ -94,9 +94,9 @@ function borders(data, p, tools, border, floor, some) {
 // how large five percent are
 function key(p, tools, most, data) {
   const c = tools.colour, share = [0.2, 0.1, 0.05, 0.02, 0.01].find((s) => size(s, p, most, data) < 46) ?? 0.01, side = size(share, p, most, data);
-  const x = p.narrow ? p.left + p.wide - side - 1 : 0, y = p.narrow ? p.top + 10 : p.top + 22, words = `= ${100 * share}%`;
-  let out = rect(x, y, side, side, c('accepted'), 'fill-opacity=".85"');
-  out += p.narrow ? text(x - 8, y + side / 2 + 5, words, 'class="small figure muted" text-anchor="end"') : text(x + side + 8, y + side / 2 + 5, words, 'class="small figure muted"');
+  const x = p.narrow ? p.left + p.wide - side - 1 : 0, y = p.narrow ? p.top + 10 : p.top + 22, words = tools.words('key', { share: `${100 * share}%` });
+  let out = rect(x + 0.5, y + 0.5, side - 1, side - 1, 'none', `stroke="${c('ink')}"`);
+  out += p.narrow ? text(x - 8, y + side / 2 + 5, words, 'class="small muted" text-anchor="end"') : text(x + side + 8, y + side / 2 + 5, words, 'class="small muted"');
   if (!p.narrow) {
     out += text(0, p.top + 8, tools.words('area'), 'class="small" font-weight="600"');
     out += rect(0, y + 60, 22, 2, c('target')) + wrap(tools.words('after'), 14, p.left - 22, tools).map((line, i) => text(28, y + 65 + 17 * i, line, 'class="small muted"')).join('');
@@ -141,7 +141,7 @@ function flow(data, p, tools, px) {
     if (was < data.all) out += rect(px(was + 1), top + bar / 2 - 0.5, end - px(was + 1), 1, c('hairline'));
     if (s.old != null && s.old !== s.count) out += `<path d="M${r(px(s.old + 1))} ${r(top - 4)}v${bar + 8}" stroke="${c('ghost')}" stroke-width="2" stroke-dasharray="3 2"/>`;
     const says = count(s, tools);
-    out += text(tools.width, p.narrow ? y + 15 : y + 22, says, `class="small figure" text-anchor="end" ${i === data.steps.length - 1 ? 'font-weight="600"' : ''}`);
+    out += text(tools.width - 2, p.narrow ? y + 15 : y + 22, says, `class="small figure" text-anchor="end" ${i === data.steps.length - 1 ? 'font-weight="600"' : ''}`);
     was = s.count;
   });
   return out;

@@ -22,7 +22,7 @@ MODEL = "mini-256"
 TOKENS = 128  # of each text, past any end token, so that all are equally long
 SEEDS = (0, 1, 2, 3)
 TEMPERATURES = (0.7, 1.0, 1.3)
-RULES = {"p0_9": {"top_p": 0.9}, "p1": {}, "minp0_05": {"min_p": 0.05}, "minp0_1": {"min_p": 0.1}}
+RULES = {"p1": {}, "p0_9": {"top_p": 0.9}, "minp0_05": {"min_p": 0.05}, "minp0_1": {"min_p": 0.1}}
 SETTINGS: dict[str, Sampling] = {"t0": GREEDY} | {
     f"t{t:g}".replace(".", "_") + f".{name}": Sampling(temperature=t, **rule) for t in TEMPERATURES for name, rule in RULES.items()
 }
