@@ -177,7 +177,7 @@ inherit the licence of a text is unsettled; these files are given on under Apach
 SmolLM2 (Q4_1 weights, computed in float32) answered {taught["answers"]:,} prompts with up to {teach.NEW} tokens, {taught["tokens"]:,} in all:
 three in five greedily, one at temperature 0.7, one at 1.0. Each position keeps its {teach.TOP} most likely tokens with their
 probabilities at temperature 1. One answer in {draft.HELD_OUT} is for watching only. The draft sees prompt and answer and learns at the
-answer's positions: cross-entropy to the kept distribution, renormalised; from 0.6 of the steps on −log Σ min(p, q). A step's
+answer's positions: cross-entropy to the kept distribution, renormalised; from {draft.LAST_PART} of the steps on −log Σ min(p, q). A step's
 softmax takes the tokens that SmolLM2 considers in the batch, and {draft.OTHERS:,} drawn from the others that stand for all of them.
 
     OMP_WAIT_POLICY=PASSIVE OMP_NUM_THREADS=1 python -m compute.training teach --groups {taught["groups"]}
