@@ -318,7 +318,7 @@ WIDGET = Widget(
     Params=Params,
     controls=(
         Choice("rule", lambda: speculative.RULES),
-        Choice("prompt", lambda: tuple(distributions.PROMPTS)),
+        Choice("prompt", lambda: tuple(distributions.PROMPTS), when=lambda p: not p.text),
         Range("temperature", 0.0, 2.0, 0.05, "%.2f"),
         Choice("draft", lambda: distributions.MODELS[1:], lambda id: id),
         Stops("runs", RUNS),

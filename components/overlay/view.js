@@ -1,17 +1,19 @@
 // A candidate a row; from left to right what happens to it: guessed and checked, drawn again, both together, and counted.
 const LABEL = 13, BAR = 0.62, LEAST = { one: 120, two: 108, three: 104 }, TICKS = [0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1];
 
+let built;   // the player asks for the height first, and draws then
+
 export function height(data, width, tools) {
-  return paint(document.createElementNS('http://www.w3.org/2000/svg', 'svg'), data, { ...tools, width });
+  built = build(data, { ...tools, width });
+  return built.height;
 }
 
-export function draw(picture, data, t, tools) {
-  paint(picture, data, tools);
+export function draw(picture) {
+  picture.innerHTML = built.markup;
 }
 
-// Draws everything and returns the height it took.
-function paint(svg, data, tools) {
-  const { colour, el, measure, words } = tools, W = tools.width, narrow = W < 760;
+function build(data, tools) {
+  const { colour, measure, words } = tools, W = tools.width, narrow = W < 760;
   const r = (x) => Math.round(x * 100) / 100, row = narrow ? 19 : 20, gap = narrow ? 16 : 28;
   const out = [], text = (x, y, said, more = '') => out.push(`<text x="${r(x)}" y="${r(y)}" ${more}>${tools.esc(said)}</text>`);
   const rect = (x, y, w, h, fill, more = '') => w > 0.05 && out.push(`<rect x="${r(x)}" y="${r(y)}" width="${r(w)}" height="${r(h)}" fill="${fill}" ${more}/>`);
@@ -37,8 +39,7 @@ function paint(svg, data, tools) {
 
   let y = data.waiting ? notice(0) : 0;
   y = narrow ? block(['three', 'four'], block(['one', 'two'], y) + 26) : block(['one', 'two', 'three', 'four'], y);
-  svg.innerHTML = defs() + out.join('');
-  return y;
+  return { height: y, markup: defs() + out.join('') };
 
   function peak(of) { return Math.max(0.01, ...rows.map(of)) * 1.02; }
 

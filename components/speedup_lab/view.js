@@ -126,7 +126,7 @@ function curve(data, { x, y, w }, tools) {
   const path = (points) => points.map((v, k) => `${k ? 'L' : 'M'}${r(X(k))} ${r(Y(v))}`).join('');
   if (data.ghost) out += line(path(data.ghost.curve), c('ghost'), 'stroke-width="1.5" stroke-dasharray="3 3"') + `<circle cx="${r(X(data.ghost.k))}" cy="${r(Y(data.ghost.curve[data.ghost.k]))}" r="5" fill="none" stroke="${c('ghost')}" stroke-width="1.5"/>`;
   out += line(path(data.curve), c('target'), 'stroke-width="2"') + data.curve.map((v, k) => `<circle cx="${r(X(k))}" cy="${r(Y(v))}" r="2.5" fill="${c('target')}"/>`).join('');
-  for (const d of data.drafts) out += measured(d, X(d.k), Y, right, c, tools, halo);
+  out += measured(data.drafts, X, Y, right, c, tools, halo);
   const { best, k } = data, say = (at, key, tone, up) => {
     const v = data.curve[at], said = tools.words(key, { k: at, s: short(v) }), wide = tools.measure(said, 14.5), start = Math.min(Math.max(X(at) - wide / 2, left), right - wide);
     return text(start, Y(v) + (up ? -12 : 24), said, `style="fill:${c(tone)};font-weight:650;${halo}"`);
@@ -138,10 +138,17 @@ function curve(data, { x, y, w }, tools) {
   return out + text(right, Y(1) + 17, tools.words('even'), `class="small muted" text-anchor="end" style="${halo}"`);
 }
 
-// A draft that was timed: a square with its interval, named beside it.
-function measured(d, x, Y, right, c, tools, halo) {
-  const wide = tools.measure(d.name, 13.5), left = x + 9 + wide > right;
-  const bar = d.interval ? line(`M${r(x)} ${r(Y(d.interval[0]))}V${r(Y(d.interval[1]))}`, c('draft'), 'stroke-width="1.5"') : '';
-  return bar + rect(x - 4, Y(d.speedup) - 4, 8, 8, c('draft'), `stroke="${c('paper')}"`)
-    + text(left ? x - 9 : x + 9, Y(d.speedup) + 4.5, tools.esc(d.name), `class="small" text-anchor="${left ? 'end' : 'start'}" style="fill:${c('draft')};${halo}"`);
+// Drafts that were timed: squares with their intervals; a name moves up where another stands.
+function measured(drafts, X, Y, right, c, tools, halo) {
+  const placed = [];
+  let out = '';
+  for (const d of [...drafts].sort((a, b) => a.speedup - b.speedup)) {
+    const x = X(d.k), wide = tools.measure(d.name, 13.5), start = x + 9 + wide > right ? x - 9 - wide : x + 9;
+    let y = Y(d.speedup) + 4.5;
+    for (const p of placed) if (start < p.end + 6 && p.start < start + wide + 6 && Math.abs(y - p.y) < 15) y = p.y - 15;
+    placed.push({ start, end: start + wide, y });
+    if (d.interval) out += line(`M${r(x)} ${r(Y(d.interval[0]))}V${r(Y(d.interval[1]))}`, c('draft'), 'stroke-width="1.5"');
+    out += rect(x - 4, Y(d.speedup) - 4, 8, 8, c('draft'), `stroke="${c('paper')}"`) + text(start, y, tools.esc(d.name), `class="small" style="fill:${c('draft')};${halo}"`);
+  }
+  return out;
 }

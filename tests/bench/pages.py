@@ -153,16 +153,24 @@ def update(page: Page, widget: str, control: str, act, rounds: int) -> Update:
     return Update(widget, control, rounds, statistics.median(kept), percentile(kept, 0.95), max(kept))
 
 
+LESSON_ONE = f"/roofline?{SKIPPED}"
+OVERLAY = "/speculative?overlay.guess=skip"
+
+
 def updates(browser, url: str, rounds: int) -> list[Update]:
     found = []
-    for widget, control, act in (
-        ("time-ledger", "batch, arrow keys", lambda page: by_key(page, "time-ledger", "batch")),
-        ("roofline-placer", "batch, arrow keys", lambda page: by_key(page, "roofline-placer", "batch")),
-        ("roofline-placer", "chip, a click on its triangle", lambda page: by_click(page, "roofline-placer", ("H200 SXM", "H100 SXM"))),
-        ("kv-stepper", "new tokens, arrow keys", lambda page: by_key(page, "kv-stepper", "new")),
-        ("kv-calculator", "context, arrow keys", lambda page: by_key(page, "kv-calculator", "context")),
+    for address, widget, control, act in (
+        (LESSON_ONE, "time-ledger", "batch, arrow keys", lambda page: by_key(page, "time-ledger", "batch")),
+        (LESSON_ONE, "roofline-placer", "batch, arrow keys", lambda page: by_key(page, "roofline-placer", "batch")),
+        (LESSON_ONE, "roofline-placer", "chip, a click on its triangle", lambda page: by_click(page, "roofline-placer", ("H200 SXM", "H100 SXM"))),
+        (LESSON_ONE, "kv-stepper", "new tokens, arrow keys", lambda page: by_key(page, "kv-stepper", "new")),
+        (LESSON_ONE, "kv-calculator", "context, arrow keys", lambda page: by_key(page, "kv-calculator", "context")),
+        (OVERLAY, "overlay", "temperature, arrow keys", lambda page: by_key(page, "overlay", "temperature")),
     ):  # a page of its own each: the watcher of one would see the other's key
-        page = drawn(visit(browser, url, f"/roofline?{SKIPPED}", lang="zh"))
+        page = visit(browser, url, address, lang="zh")
+        if address == LESSON_ONE:
+            drawn(page)
+        frame(page, widget).locator("svg[data-picture], svg.marks").first.wait_for(timeout=60_000)
         found.append(update(page, widget, control, act(page), rounds))
         page.context.close()
     return found
