@@ -305,9 +305,10 @@ WIDGET = Widget(
     controls=(
         Choice("target", lambda: tuple(TARGETS)), Choice("draft", lambda: DRAFTS, when=lambda p: p.target == TARGET),
         Choice("public_draft", lambda: PUBLIC_DRAFTS, when=lambda p: p.target == PUBLIC),
-        Range("k", KS[0], KS[-1]), Choice("temperature", lambda: TEMPERATURES, when=lambda p: p.target == TARGET),
+        Range("k", KS[0], KS[-1]), Choice("temperature", lambda: TEMPERATURES, name=lambda id: id, when=lambda p: p.target == TARGET),
         Choice("dtype", lambda: ("float32", "bfloat16"), when=lambda p: p.target == PUBLIC),
     ),
+    shown=3,
     run=run,
     draw=draw,
     guesses={"larger": Guess(truth=_larger, choices=("faster", "same", "slower"), right=_right)},

@@ -76,7 +76,7 @@ def _of(params: Params, said: Mapping[str, Any], mark: Literal["live", "replay"]
         Turn(tuple(g["piece"] for g in told["guesses"]), sum(bool(g["accepted"]) for g in told["guesses"]), told["last_piece"], told["written"])
         for told in said["rounds"]
     )
-    return Result(params, turns, said["k"], (*said["prompt_pieces"], said["first"]), said, mark, waiting)
+    return Result(params, turns, said["k"], (said["text"], said["first"]), said, mark, waiting)
 
 
 def worked(accepted: Sequence[int], k: int) -> tuple[Turn, ...]:
@@ -174,9 +174,10 @@ WIDGET = Widget(
     id="greedy-stepper",
     Params=Params,
     controls=(
-        Choice("preset", lambda: ("run", "example")), Choice("prompt", lambda: tuple(PROMPTS), when=lambda p: _runs(p) and not p.text),
-        Choice("draft", lambda: DRAFTS, when=_runs), Range("k", 1, 8, when=_runs), Text("text", LONGEST, when=_runs),
+        Choice("preset", lambda: ("run", "example")), Choice("draft", lambda: DRAFTS, when=_runs), Range("k", 1, 8, when=_runs),
+        Choice("prompt", lambda: tuple(PROMPTS), when=lambda p: _runs(p) and not p.text), Text("text", LONGEST, when=_runs),
     ),
+    shown=3,
     run=run,
     draw=draw,
     guesses={"worst": Guess(truth=lambda result: Quantity(1, "token", "computed", "accepted + 1, accepted = 0"), choices=("0", "1", "k"), right=lambda result: "1")},

@@ -128,7 +128,7 @@ def _stage(result: Result, events: list[tuple[int, int]], words: Words) -> dict[
         for told in run["rounds"]
     ]  # fmt: skip
     return {
-        "prompt": run["prompt_pieces"], "first": run["first"], "rounds": rounds, "events": events, "k": run["k"],
+        "prompt": [run["text"]], "first": run["first"], "rounds": rounds, "events": events, "k": run["k"],
         "drafter": words(f"option.draft.{run['draft']}"), "expected": result.expected, "waiting": result.waiting,
     }  # fmt: skip
 
@@ -209,9 +209,10 @@ WIDGET = Widget(
     id="replay",
     Params=Params,
     controls=(
-        Choice("prompt", lambda: tuple(PROMPTS), when=lambda p: not p.text), Choice("draft", lambda: DRAFTS), Range("k", 1, 8),
-        Stops("temperature", TEMPERATURES, show=lambda v: f"{v:g}"), Text("text", LONGEST), Range("seed", 0, 99),
+        Choice("draft", lambda: DRAFTS), Range("k", 1, 8), Stops("temperature", TEMPERATURES, show=lambda v: f"{v:g}"),
+        Choice("prompt", lambda: tuple(PROMPTS), when=lambda p: not p.text), Text("text", LONGEST), Range("seed", 0, 99),
     ),
+    shown=3,
     run=run,
     draw=draw,
     live=Live("speculate.run", _arguments),

@@ -12,7 +12,7 @@ const text = (x, y, words, more = '') => `<text x="${r(x)}" y="${r(y)}" ${more}>
 const strong = 'font-weight="650"';
 
 function plan(data, width, tools) {
-  const wide = width >= 720, row = wide ? 40 : 60;
+  const wide = width >= 720, row = wide ? 40 : 74;
   const notice = data.waiting ? (tools.measure(tools.words('waiting'), 14) > width - 16 ? 54 : 32) : 0;
   const lines = flow(everything(data), width, tools).lines, written = 26 + lines * LINE + 10;
   const rounds = written + HEAD + (wide ? 22 : 4) + (data.k + 1) * row + 10;

@@ -9,13 +9,15 @@ from functools import cache
 from statistics import median
 from typing import Annotated, Any
 
+import torch
 from pydantic import Field
 
 from compute import facts
 from compute.engine import mtp
 from compute.engine.device import choose_device
-from compute.engine.generate import generate
+from compute.engine.generate import decode, generate
 from compute.engine.loader import Model, load
+from compute.engine.model import forward
 from compute.engine.registry import shared
 from compute.engine.served import ModelId, Sentence, circumstances
 from compute.engine.speculate import Drafter, Lookup, ModelDraft, Tally, Turn, same_vocabulary, speculate, tally
@@ -245,6 +247,23 @@ def _raced(name: str, k: int, runs: list[list[Turn]], plain: list[tuple[float, l
 
 def _speed(turns: Sequence[Turn]) -> float:
     return sum(len(turn.tokens) for turn in turns[1:]) / sum(turn.draft_seconds + turn.target_seconds for turn in turns[1:])
+
+
+def closest_call(target: Model, texts: Sequence[str], new: int, report: Callable[[float, str], None] = lambda fraction, note: None) -> tuple[float, float]:
+    """Along greedy texts: the smallest distance of the two best logits, and the largest difference between the logits of one
+    wide forward and of steps of one token. The first much larger than the second: no tie decides which text comes out."""
+    gaps, apart = [], []
+    for index, text in enumerate(texts):
+        report(index / len(texts), text[:40])
+        tokens = target.tokenizer.encode(text)
+        steps = [(token, row) for token, row, *_ in decode(target, tokens, new, lambda row: int(row.argmax()), True)]
+        whole = torch.tensor([[*tokens, *(token for token, _ in steps[:-1])]])
+        wide = forward(target.weights, whole, None, torch.arange(whole.shape[1])[None])[0, len(tokens) - 1 :].cpu()
+        rows = torch.stack([row for _, row in steps])
+        best, second = rows.topk(2, -1).values.unbind(-1)
+        gaps.append(float((best - second).min()))
+        apart.append(float((wide - rows).abs().max()))
+    return min(gaps), max(apart)
 
 
 @dataclass(frozen=True)

@@ -121,30 +121,16 @@ def interval(sums: list[float], counts: list[float]) -> tuple[float, float]:
 def ties(*, target: str, new: int, report: Report = nobody) -> dict[str, Value]:
     """Along the target's own greedy texts: the smallest distance of the two best logits, and how far the logits of one wide
     forward lie from those of steps of one token."""
-    import torch
-
     from compute.engine import drafts
-    from compute.engine.generate import decode
-    from compute.engine.model import forward
     from compute.engine.registry import shared
 
-    model, gaps, apart = shared().get(target), [], []
-    texts = drafts.prompts(target)
-    for index, prompt in enumerate(texts):
-        report(index / len(texts), prompt.id)
-        tokens = model.tokenizer.encode(prompt.sent)
-        steps = [(token, row) for token, row, *_ in decode(model, tokens, new, lambda row: int(row.argmax()), True)]
-        whole = torch.tensor([[*tokens, *(token for token, _ in steps[:-1])]])
-        wide = forward(model.weights, whole, None, torch.arange(whole.shape[1])[None])[0, len(tokens) - 1 :].cpu()
-        rows = torch.stack([row for _, row in steps])
-        top = rows.topk(2, -1).values
-        gaps.append(float((top[:, 0] - top[:, 1]).min()))
-        apart.append(float((wide - rows).abs().max()))
+    model, texts = shared().get(target), drafts.prompts(target)
+    gap, apart = drafts.closest_call(model, [p.sent for p in texts], new, report)
     around = circumstances(model) | {"target": target, "prompts": len(texts), "new": new, "decoding": "greedy"}
     return {
-        f"drafting.{target}.smallest_gap": Value(min(gaps), "logit", {"absolute": 1e-3}, around, n=new * len(texts), says={
+        f"drafting.{target}.smallest_gap": Value(gap, "logit", {"absolute": 1e-3}, around, n=new * len(texts), says={
             "zh": f"{target} 的贪心文本里，前两名 logit 的最小差距", "en": f"smallest distance of the two best logits in greedy texts of {target}"}),
-        f"drafting.{target}.widths_apart": Value(max(apart), "logit", {"at_most": 1e-3}, around, n=new * len(texts), says={
+        f"drafting.{target}.widths_apart": Value(apart, "logit", {"at_most": 1e-3}, around, n=new * len(texts), says={
             "zh": "一次前向多个 token 与一次一个，logit 的最大差", "en": "largest difference of logits between a forward of many tokens and one token at a time"}),
     }  # fmt: skip
 
@@ -199,7 +185,7 @@ def jobs() -> list[Job]:
             params = {"target": TARGET, "draft": name, "temperature": t, "ks": list(ks), "new": NEW}
             found.append(Job("drafting.draft", params, keys_of(TARGET, name, ks, t), _models(TARGET, (name,))))
     for name in PUBLIC_DRAFTS:
-        params = {"target": PUBLIC, "draft": name, "temperature": 0.0, "ks": [PUBLIC_K], "new": PUBLIC_NEW, "every": 2}
+        params = {"target": PUBLIC, "draft": name, "temperature": 0.0, "ks": [PUBLIC_K], "new": PUBLIC_NEW, "every": 4}
         found.append(Job("drafting.draft", params, keys_of(PUBLIC, name, (PUBLIC_K,), 0.0), _models(PUBLIC, (name,))))
     for target, names in ((TARGET, DRAFTS), (PUBLIC, PUBLIC_DRAFTS)):
         for name in names:

@@ -117,6 +117,15 @@ def test_the_live_call_is_one_that_the_service_accepts():
     assert not WIDGET.live.when(Params(target="smollm2-135m", dtype="bfloat16"))
 
 
+@pytest.mark.parametrize("lang", ["zh", "en"])
+def test_every_option_has_a_label(lang):
+    """Catches: a page that breaks because a control asks for a word that is not there."""
+    words = WIDGET.words(lang)
+    for control in WIDGET.controls:
+        for id in control.options() if hasattr(control, "options") and control.name is None else ():
+            assert words(f"option.{control.field}.{id}")
+
+
 def test_a_ghost_of_the_k_before(kept):
     """Catches: a move without a trace."""
     kept["drafting.mini-64.k2.t0.speedup"] = dict(kept["drafting.mini-64.k4.t0.speedup"], value=0.9)
