@@ -9,7 +9,8 @@ sentence that says what is seen, keys, both themes, narrow screens, stored value
 State, in st.session_state["ledger"]:
   filter, written, complaints   as in components/frame.py
   judged      key → (stored entry, outcome) of what was recomputed in this session
-  run         the Recomputation under way, or None
+  run         the Recomputation under way, or None; error: what ended the last one
+  has         the version of the rows that the browser holds
 """
 
 from __future__ import annotations
@@ -21,18 +22,19 @@ from uuid import uuid4
 import streamlit as st
 
 from components.ledger.recompute import Recomputation
-from components.ledger.rows import KINDS, VERDICTS, rows
+from components.ledger.rows import KINDS, VERDICTS, outcomes, rows, version
 from components.text import Words, load_words
 from compute.errors import BadInput, LabError, UnknownName
+from compute.functions import plain
 from compute.service import client
 
 WIDGET = None  # not for lessons, see above
 HERE = Path(__file__).parent
-KEY = "ledger"
+KEY = "ledger"  # in the address, and of the state
+TABLE = "ledger/table"
 NO_FILTER = {"text": "", "kind": "", "verdict": ""}
 CHOICES = {"kind": KINDS, "verdict": VERDICTS}
 LONGEST_TEXT = 80
-TICK_SECONDS, LOOK_AGAIN_SECONDS = 0.7, 4.0  # while work goes on; while the service is away
 
 _table = st.components.v2.component(
     "ledger",
@@ -44,32 +46,31 @@ _table = st.components.v2.component(
 
 def show(lang: str) -> None:
     state = _state()
+    state["has"] = ""  # a full run may have begun the table anew
     _follow_url(state)
-    every = TICK_SECONDS if state["run"] else None if client.status().up else LOOK_AGAIN_SECONDS
-    st.fragment(_desk, run_every=every)(lang, every)
+    _desk(lang)
 
 
 def _state() -> dict[str, Any]:
-    fresh = {"filter": dict(NO_FILTER), "written": {}, "complaints": [], "judged": {}, "run": None, "error": None}
-    return st.session_state.setdefault("ledger", fresh)
+    fresh = {"filter": dict(NO_FILTER), "written": {}, "complaints": [], "judged": {}, "run": None, "error": None, "has": ""}
+    return st.session_state.setdefault(KEY, fresh)
 
 
-def _desk(lang: str, every: float | None) -> None:
-    state, words, up = _state(), load_words(HERE / "text.toml", lang), client.status().up
-    standing = _follow_run(state)
-    found, broken = rows(words, state["judged"])
-    _table(
-        key=KEY,
-        data={
-            "rows": found, "filter": state["filter"], "lang": lang, "kinds": KINDS, "verdicts": VERDICTS, "away": not up,
-            "run": standing and {"done": standing.done, "total": standing.total, "now": list(standing.now), "fraction": standing.fraction},
-            "complaints": [each.message(lang) for each in (*state["complaints"], *broken, *([state["error"]] if state["error"] else []))],
-            "words": words.table, "groups": {row["group"]: words.get(f"group.{row['group']}", row["group"]) for row in found},
-        },
-        on_filter_change=_filtered, on_recompute_change=_asked, on_cancel_change=_cancelled, on_reset_change=_reset,
-    )  # fmt: skip
-    if (TICK_SECONDS if state["run"] else None if up else LOOK_AGAIN_SECONDS) != every:
-        st.rerun()  # the page looks more or less often from now on
+@st.fragment
+def _desk(lang: str) -> None:
+    state, words = _state(), load_words(HERE / "text.toml", lang)
+    standing, now = _follow_run(state), f"{lang} {version()}"
+    found, broken = rows(words, version())
+    wrong = [*state["complaints"], *broken, *([state["error"]] if state["error"] else [])]
+    data = {
+        "version": now, "outcomes": outcomes(words, state["judged"]), "filter": state["filter"], "away": not client.status().up,
+        "run": standing and {"done": standing.done, "total": standing.total, "now": standing.now, "fraction": standing.fraction},
+        "complaints": [each.message(lang) for each in wrong],
+    }  # fmt: skip
+    if state["has"] != now:  # some hundred kilobytes, so only until the browser says that it has them
+        names = {row["group"]: words.get(f"group.{row['group']}", row["group"]) for row in found}
+        data |= {"rows": found, "groups": names, "lang": lang, "kinds": KINDS, "words": words.table}
+    _table(key=TABLE, data=plain(data), on_ask_change=_asked)
 
 
 def _follow_run(state: dict[str, Any]):
@@ -88,34 +89,31 @@ def _follow_run(state: dict[str, Any]):
 # ---- what the learner does
 
 
-def _said(name: str) -> Any:
-    return (st.session_state.get(KEY) or {}).get(name)
-
-
-def _filtered() -> None:
-    state, said = _state(), _said("filter")
-    if isinstance(said, dict):
-        state["filter"], state["complaints"] = _checked(said)
-        _write_url(state)
-
-
 def _asked() -> None:
-    state, keys = _state(), _said("recompute")
-    if isinstance(keys, list) and state["run"] is None:
-        learner = st.session_state.setdefault("learner", uuid4().hex)
-        state.update(run=Recomputation([str(key) for key in keys], learner), error=None)
+    """The table has one voice: {"do", "value", "has": the version of the rows that it holds}. "look" only asks how things are."""
+    said = (st.session_state.get(TABLE) or {}).get("ask")
+    if not isinstance(said, dict):
+        return
+    state, value = _state(), said.get("value")
+    state["has"] = said.get("has", "")
+    match said.get("do"):
+        case "filter" if isinstance(value, dict):
+            state["filter"], state["complaints"] = _checked(value)
+            _write_url(state)
+        case "recompute" if isinstance(value, list) and state["run"] is None:
+            learner = st.session_state.setdefault("learner", uuid4().hex)
+            state.update(run=Recomputation([str(key) for key in value], learner), error=None)
+        case "cancel":
+            _cancelled()
+        case "reset":
+            _cancelled()
+            state.update(filter=dict(NO_FILTER), complaints=[], judged={}, run=None, error=None)
+            _write_url(state)
 
 
 def _cancelled() -> None:
     if run := _state()["run"]:
         run.cancel()
-
-
-def _reset() -> None:
-    state = _state()
-    _cancelled()
-    state.update(filter=dict(NO_FILTER), complaints=[], judged={}, run=None, error=None)
-    _write_url(state)
 
 
 # ---- the address

@@ -15,7 +15,7 @@ from compute.errors import LabError
 from compute.service import client
 
 JOB_SECONDS = 120.0  # what the service gives one call
-ABANDONED_SECONDS = 20.0  # nobody looked for so long: the learner has left
+ABANDONED_SECONDS = 150.0  # nobody looked for so long: the learner has left (a tab in the background looks once a minute)
 TRIES, PAUSE_SECONDS = 5, 2.0  # when the service is busy
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
-from components.text import Words, amount, digits, quantity
+from components.text import Words, amount, quantity
 from compute import facts, measures, numbers, precompute, verify
 from compute.errors import BrokenData, LabError
 from compute.quantity import Quantity, Source
@@ -19,57 +19,81 @@ GROUPS = {  # our own numbers, by what their keys begin with; another beginning 
     "kv": ("kv", "kv-stepper", "llama-2-7b", "llama-3-8b", "llama-3-70b", "deepseek-v3"),
     "models": ("mini", "mini-256", "mini-128", "mini-64"),
     "sampling": ("next", "sampling", "temperature", "truncation", "generation"),
-    "speculative": ("speculative", "draft", "drafts", "mtp", "overlay"),
+    "speculative": ("speculative",),
+    "drafting": ("drafting",),
 }
 QUOTED_GROUPS = ("chips", "configs", "papers", "runs")
 LONGEST_LIST = 4
 
 
-def rows(words: Words, judged: Mapping[str, tuple[dict, verify.Row]]) -> tuple[list[dict[str, Any]], list[LabError]]:
-    """(the rows by group, what is wrong with files whose numbers are missing). judged: by key the entry that was compared
-    with a new run, and the outcome; an entry that has been changed since counts as not recomputed."""
+def version() -> str:
+    """Changes with the files that rows are made of."""
+    files = [precompute.STORE, facts.THIS_MACHINE, *sorted((precompute.STORE.parent / "measured").glob("*.json"))]
+    return " ".join(str(file.stat().st_mtime_ns) if file.exists() else "-" for file in files)
+
+
+@lru_cache(maxsize=8)
+def rows(words: Words, version: str) -> tuple[list[dict[str, Any]], list[LabError]]:
+    """(the rows by group, what is wrong with files whose numbers are missing). A row says what never changes while the
+    files stay; what is empty is left out."""
     found, broken = [], []
-    for part in (lambda: _stored(words, judged), lambda: _timings(words), lambda: _this_machine(words), lambda: _quoted(words)):
+    for part in (_stored, _timings, _this_machine, _quoted):
         try:
-            found += part()
+            found += part(words)
         except LabError as reason:
             broken.append(reason)
     broken += facts.broken().values()
     order = [*GROUPS, *(g for g in dict.fromkeys(row["group"] for row in found) if g not in GROUPS and g not in QUOTED_GROUPS), *QUOTED_GROUPS]
-    return sorted(found, key=lambda row: order.index(row["group"])), broken
+    found.sort(key=lambda row: order.index(row["group"]))
+    return [{name: value for name, value in row.items() if value not in ("", None, [], False)} for row in found], broken
 
 
-def _stored(words: Words, judged: Mapping[str, tuple[dict, verify.Row]]) -> list[dict[str, Any]]:
-    entries = precompute.stored()
-    made = {key: job for job in measures.jobs() for key in job.keys}
-    return [_entry(key, entries.get(key), made.get(key), judged.get(key), words) for key in dict.fromkeys((*made, *entries))]
+Seen = Mapping[str, tuple[dict, verify.Row]]
+"""By key the entry that was compared with a new run, and how it compares."""
 
 
-def _entry(key: str, entry: dict | None, job: measures.Job | None, seen: tuple[dict, verify.Row] | None, words: Words) -> dict[str, Any]:
-    if entry is None:
-        row = verify.judge(key, None, verify.Again(key))
-        outcome = _outcome("unchecked", None, None, row.reason, "", words)
-        return _row(key, _group(key), "computed" if job.measure == "claims" else "measured", None, "", "", words) | outcome | {"again": True}
-    conditions = dict(entry["conditions"])
-    how = conditions.pop("formula", "") or f"{entry['recompute']}({', '.join(f'{k}={v}' for k, v in entry['params'].items())})"
-    row = _row(key, _group(key), entry["kind"], entry["value"], entry["unit"], entry.get("says", {}).get(words.lang, ""), words)
-    row |= {"how": how, "with": _pairs(conditions, words), "again": job is not None, **_statistics(entry), **_reference(entry, words)}
-    row["tolerance"] = limit(entry["tolerance"], words)
-    if flaw := verify.tampered(key, entry):
-        old = seen[1] if seen else None
-        return row | _outcome("differs", old and old.recomputed, old and old.difference, flaw, entry["unit"], words)
-    if seen and seen[0] == entry:
-        return row | _outcome(seen[1].verdict, seen[1].recomputed, seen[1].difference, seen[1].reason, entry["unit"], words)
-    if job is None:
-        return row | _outcome("unchecked", None, None, verify.judge(key, entry, None).reason, "", words)
-    return row | _outcome("waiting", None, None, {}, "", words)
+def outcomes(words: Words, seen: Seen) -> dict[str, dict[str, Any]]:
+    """By key what is known of it by now: that its entry was edited, or how it compares with a new run. An entry that has
+    changed since counts as not recomputed."""
+    try:
+        entries = precompute.stored()
+    except BrokenData:
+        return {}  # `rows` says so
+    found = {}
+    for key, entry in entries.items():
+        before = seen.get(key)
+        if flaw := verify.tampered(key, entry):
+            found[key] = _outcome("differs", before and before[1].recomputed, before and before[1].difference, flaw, entry["unit"], words)
+        elif before and before[0] == entry:
+            row = before[1]
+            found[key] = _outcome(row.verdict, row.recomputed, row.difference, row.reason, entry["unit"], words)
+    return found
 
 
 def _outcome(verdict: str, recomputed: Any, difference: float | None, reason: Mapping[str, str], unit: str, words: Words) -> dict[str, Any]:
     return {
         "verdict": verdict, "recomputed": recomputed, "recomputedShown": "" if recomputed is None else shown(recomputed, unit, words.lang),
-        "difference": None if difference is None else f"{difference:.2g}", "reason": reason.get(words.lang, ""),
+        "difference": "" if difference is None else f"{difference:.2g}", "reason": reason.get(words.lang, ""),
     }  # fmt: skip
+
+
+def _stored(words: Words) -> list[dict[str, Any]]:
+    entries = precompute.stored()
+    made = {key: job for job in measures.jobs() for key in job.keys}
+    return [_entry(key, entries.get(key), made.get(key), words) for key in dict.fromkeys((*made, *entries))]
+
+
+def _entry(key: str, entry: dict | None, job: measures.Job | None, words: Words) -> dict[str, Any]:
+    if entry is None:
+        missing = verify.judge(key, None, verify.Again(key)).reason[words.lang]
+        row = _row(key, _group(key), "computed" if job.measure == "claims" else "measured", None, "", "", words)
+        return row | {"verdict": "unchecked", "reason": missing, "again": True}
+    conditions = dict(entry["conditions"])
+    how = conditions.pop("formula", "") or f"{entry['recompute']}({', '.join(f'{k}={v}' for k, v in entry['params'].items())})"
+    row = _row(key, _group(key), entry["kind"], entry["value"], entry["unit"], entry.get("says", {}).get(words.lang, ""), words)
+    row |= {"how": how, "with": _pairs(conditions, words), **_statistics(entry, words), **_reference(entry, words)}
+    row |= {"tolerance": limit(entry["tolerance"], words), "again": job is not None, "verdict": "waiting" if job else "unchecked"}
+    return row if job else row | {"reason": verify.judge(key, entry, None).reason[words.lang]}
 
 
 def _timings(words: Words) -> list[dict[str, Any]]:
@@ -78,7 +102,7 @@ def _timings(words: Words) -> list[dict[str, Any]]:
         made = entry["made"]
         row = _row(key, _group(key), "timing", entry["value"], entry["unit"], entry["says"].get(words.lang, ""), words)
         around = {**entry["conditions"], **{k: made[k] for k in ("date", "commit") if k in made}}
-        found.append(row | {"how": made.get("command", ""), "with": _pairs(around, words), **_statistics(entry), **_reference(entry, words)})
+        found.append(row | {"how": made.get("command", ""), "with": _pairs(around, words), **_statistics(entry, words), **_reference(entry, words)})
     return found
 
 
@@ -98,7 +122,7 @@ def _this_machine(words: Words) -> list[dict[str, Any]]:
 def _quoted(words: Words) -> list[dict[str, Any]]:
     found = []
     for key, q in (numbers.quoted_names() | _public_runs()).items():
-        row = _row(key, _where_quoted(key), "quoted", q.value, q.unit, q.says.get(words.lang, ""), words, q)
+        row = _row(key, _where_quoted(key), "quoted", q.value, q.unit, q.says.get(words.lang, ""), words)
         found.append(row | {"source": _source(q.source), "with": _pairs(q.conditions, words)})
     return found
 
@@ -124,17 +148,15 @@ def _group(key: str) -> str:
     return next((group for group, prefixes in GROUPS.items() if prefix in prefixes), prefix)
 
 
-def _row(key: str, group: str, kind: str, value: Any, unit: str, says: str, words: Words, q: Quantity | None = None) -> dict[str, Any]:
-    return {
-        "key": key, "group": group, "kind": kind, "says": says, "value": list(value) if isinstance(value, tuple) else value, "unit": unit,
-        "shown": "" if value is None else shown(value, unit, words.lang), "how": "", "source": None, "with": [], "n": None, "interval": "",
-        "tolerance": "", "reference": None, "again": False, **_outcome("shown", None, None, {}, "", words),
-    }  # fmt: skip
+def _row(key: str, group: str, kind: str, value: Any, unit: str, says: str, words: Words) -> dict[str, Any]:
+    value = list(value) if isinstance(value, tuple) else value
+    return {"key": key, "group": group, "kind": kind, "says": says, "value": value, "unit": unit, "verdict": "shown",
+            "shown": "" if value is None else shown(value, unit, words.lang)}  # fmt: skip
 
 
-def _statistics(entry: Mapping[str, Any]) -> dict[str, Any]:
-    low_high = entry.get("interval95")
-    return {"n": entry.get("n"), "interval": f"{digits(low_high[0], 4)} – {digits(low_high[1], 4)}" if low_high else ""}
+def _statistics(entry: Mapping[str, Any], words: Words) -> dict[str, Any]:
+    interval = entry.get("interval95")
+    return {"n": entry.get("n"), "interval": shown(list(interval), entry["unit"], words.lang) if interval else ""}
 
 
 def _reference(entry: Mapping[str, Any], words: Words) -> dict[str, Any]:
@@ -169,7 +191,7 @@ def _condition(value: Any, lang: str) -> str:
 
 def shown(value: Any, unit: str, lang: str) -> str:
     """As prose would print it, with one digit more."""
-    if isinstance(value, bool) or isinstance(value, str):
+    if isinstance(value, (bool, str)):
         return str(value)
     if isinstance(value, (int, float)):
         return amount(value, unit, lang, 4)
@@ -181,4 +203,4 @@ def shown(value: Any, unit: str, lang: str) -> str:
 
 def limit(tolerance: Mapping[str, Any], words: Words) -> str:
     ((rule, most),) = tolerance.items()
-    return words(f"tolerance.{rule}", limit=f"{most:g}" if most is not True else "")
+    return words(f"tolerance.{rule}", limit="" if most is True else f"{most:g}".replace("e-0", "e-"))
