@@ -40,6 +40,10 @@ def has_check() -> bool:
     return importlib.util.find_spec("app.check") is not None
 
 
+def check_page(lang: str) -> None:
+    importlib.import_module("app.check").show(lang)
+
+
 def title_of(slug: str, lang: str) -> str:
     """A page's short name; a lesson whose file is broken goes by its slug, so that the other pages still list it."""
     if slug == "check":
@@ -80,8 +84,7 @@ def run() -> None:
     for entry in entries:
         pages[entry.slug] = _lesson_page(entry, lang, entries, pages)
     if has_check():
-        check = importlib.import_module("app.check")
-        pages["check"] = st.Page(_named("check", lambda: check.show(lang)), title=words(lang)("check"), url_path="check")
+        pages["check"] = st.Page(_named("check", lambda: check_page(lang)), title=words(lang)("check"), url_path="check")
     current = st.navigation(list(pages.values()), position="hidden")
     asked = st.query_params.get("lesson")  # from an address that is no page, or written by hand
     slug = next((slug for slug, page in pages.items() if page is current), "") if asked is None else asked
@@ -94,6 +97,8 @@ def run() -> None:
         current.run()
     elif asked in {entry.slug for entry in entries}:
         views.lesson_page(next(entry for entry in entries if entry.slug == asked), lang, entries, pages)
+    elif asked == "check" and known:
+        check_page(lang)
     else:
         unknown(asked, lang, entries, pages, broken)
     _browser(key="lab_shell", height=1, data={

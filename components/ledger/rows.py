@@ -45,7 +45,7 @@ def rows(words: Words, version: str) -> tuple[list[dict[str, Any]], list[LabErro
     broken += facts.broken().values()
     order = [*GROUPS, *(g for g in dict.fromkeys(row["group"] for row in found) if g not in GROUPS and g not in QUOTED_GROUPS), *QUOTED_GROUPS]
     found.sort(key=lambda row: order.index(row["group"]))
-    return [{name: value for name, value in row.items() if value not in ("", None, [], False)} for row in found], broken
+    return [{name: value for name, value in row.items() if not (value is None or value is False or value in ("", []))} for row in found], broken
 
 
 Seen = Mapping[str, tuple[dict, verify.Row]]
