@@ -119,9 +119,9 @@ def _cell(kept: Mapping[str, Any], params: Params, draft: str, k: int) -> Cell:
     if alpha is None:
         alpha, tokens = value(f"{clock}.acceptance_raced"), value(f"{clock}.tokens_per_forward_raced")
     ran = tokens is not None
-    if alpha is None:  # not run at this k: what the formula makes of α at k = 4
+    if alpha is None:  # not run at this k: what the formula makes of α at k = 4; look-up does not always have a guess
         alpha = value(f"{key_of(params.target, draft, 4, t)}.acceptance")
-        tokens = None if alpha is None else speculative.expected_tokens(alpha, k)
+        tokens = None if alpha is None or draft == "lookup" else speculative.expected_tokens(alpha, k)
     same = (value(f"{key}.identical"), kept[f"{key}.identical"]["n"]) if f"{key}.identical" in kept else None
     if _suffix(params) or same is None:
         raced = kept.get(f"{clock}.same_raced")

@@ -78,7 +78,7 @@ function table(data, x, y, w, tools) {
       out += rect(at + 1.5, top + 1.5, cell - 3, CELL - 5, value === null ? 'none' : tone, `fill-opacity="${r(depth)}" rx="2" ${value === null ? `stroke="${tone}" stroke-dasharray="3 3"` : ''}`);
       if (chosen) out += rect(at + 1.5, top + 1.5, cell - 3, CELL - 5, 'none', `stroke="${c('accent')}" stroke-width="2" rx="2"`);
       if (value !== null) out += text(at + cell / 2, top + 20, three(value), `class="small figure" text-anchor="middle" ${best ? strong : ''}`);
-      if (best) out += star(at + cell - 9, top + 8, c('ink'));
+      if (best) out += star(at + cell - 7, top + 3, c('ink'));
     });
   });
   const foot = y + TITLE + 24 + data.table.length * CELL + 19;

@@ -86,7 +86,7 @@ function forwards(data, t, p, tools) {
     guesses.forEach((piece, n) => {
       const role = n < a ? 'accepted' : n === a ? 'rejected' : 'unused', tone = role === 'unused' ? c('reserved') : c(role), x = label + n * cell;
       out += rect(x + 0.5, y + 0.5, cell - 5, h, role === 'accepted' ? tone : role === 'rejected' ? 'url(#gs-no)' : 'none', `${role === 'accepted' ? `fill-opacity="${now ? 0.3 : 0.15}"` : ''} stroke="${tone}" stroke-width="${now ? 1.6 : 1}" rx="2" ${role === 'unused' ? 'stroke-dasharray="3 3"' : ''}`);
-      out += text(x + (cell - 5) / 2, y + 19, tools.esc(fit(shown(piece), cell - 10, tools)), `text-anchor="middle" style="font-size:15px;${role === 'unused' ? `fill:${c('muted')}` : ''}" ${role === 'rejected' ? 'text-decoration="line-through"' : ''}`);
+      out += text(x + (cell - 5) / 2, y + 19, tools.esc(fit(shown(piece), cell - 10, tools)), `text-anchor="middle" style="font-size:15px;${role === 'unused' ? `fill:${c('muted')}` : ''}" ${role === 'rejected' && !data.example ? 'text-decoration="line-through"' : ''}`);
     });
     out += rect(ox + 0.5, y + 0.5, own - 12, h, c('target'), `fill-opacity="${now ? 0.3 : 0.15}" stroke="${c('target')}" stroke-width="${now ? 1.8 : 1}" rx="2"`);
     out += text(ox + (own - 12) / 2, y + 19, tools.esc(fit(shown(last), own - 18, tools)), `text-anchor="middle" style="font-size:15px" ${now ? strong : ''}`);

@@ -57,8 +57,9 @@ class Result:
 
     @property
     def expected(self) -> float:
-        """E by the formula, from this run's α."""
-        return speculative.expected_tokens(self.acceptance, self.run["k"])
+        """E by the formula, from this run's α; a round in which nothing could be guessed gives 1."""
+        guessed = sum(bool(told["guesses"]) for told in self.run["rounds"]) / len(self.run["rounds"])
+        return 1 + guessed * (speculative.expected_tokens(self.acceptance, self.run["k"]) - 1)
 
 
 def run(params: Params, answer: Mapping[str, Any] | None = None) -> Result:

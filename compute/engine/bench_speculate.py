@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from compute import precompute, speculative
+from compute import precompute
 from compute.engine import drafts, registry
 from compute.engine.drafts import Race, Source
 from compute.engine.errors import ModelError
@@ -92,8 +92,8 @@ def of_race(name: str, target: Model, found: Race, temperature: float, dtype: st
         "cost_by_time": one(found.cost_by_time, "ratio", around, f"猜一个 token 的代价 c（按时间）：{zh}", f"cost c of a guess, by time: {en}"),
         "check_over_step": one(found.check_seconds / found.step_seconds, "ratio", around, f"验收一轮比写一个 token 慢几倍：{zh}", f"a check of the guesses over a plain step: {en}"),
         "predicted_by_time": one(
-            speculative.speedup(found.tally.acceptance, found.k, found.cost_by_time), "×", around | {"acceptance": found.tally.acceptance, "c": found.cost_by_time},
-            f"按 α 与时间之比估的提速 E/(1 + c·k)：{zh}", f"speed-up predicted from α and the ratio of times, E/(1 + c·k): {en}"),
+            found.tally.tokens_per_forward / (1 + found.cost_by_time * found.k), "×", around | {"E": found.tally.tokens_per_forward, "c": found.cost_by_time},
+            f"按时间之比估的提速 E/(1 + c·k)：{zh}", f"speed-up predicted by the ratio of times, E/(1 + c·k): {en}"),
         "tokens_per_forward_raced": one(found.tally.tokens_per_forward, "token/forward", around, f"计时那批提示上，目标每次前向写出的 token：{zh}", f"tokens per forward on the timed prompts: {en}"),
         "acceptance_raced": one(found.tally.acceptance, "ratio", around, f"计时那批提示上的 α：{zh}", f"α on the timed prompts: {en}"),
     }  # fmt: skip

@@ -21,7 +21,7 @@ from compute.engine.model import forward
 from compute.engine.registry import shared
 from compute.engine.served import ModelId, Sentence, circumstances
 from compute.engine.speculate import Drafter, Lookup, ModelDraft, Tally, Turn, same_vocabulary, speculate, tally
-from compute.errors import Cancelled
+from compute.errors import BadInput, Cancelled
 from compute.sampling import Order, Sampling
 
 LOOKUP, MTP = "lookup", "mtp"
@@ -140,11 +140,14 @@ def run(
     min_p: Annotated[float, Field(ge=0, le=1)] = 0.0,
     order: Order = "transformers",
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0,
-    new: Annotated[int, Field(ge=1, le=MOST, description="tokens to write")] = 48,
+    new: Annotated[int, Field(ge=2, le=MOST, description="tokens to write")] = 48,
     report: Callable[[float, str], None] = lambda fraction, note: None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Run:
-    """Continues a text by speculative decoding: every guess with p, q and the number that decided, round by round."""
+    """Continues a text by speculative decoding: every guess with p, q and the number that decided, round by round.
+
+    Raises BadInput for a draft of another vocabulary, and for a text that the target ends at once.
+    """
     model = shared().get(target)
     s = Sampling(temperature, top_k, top_p, min_p, order)
     tokens = model.tokenizer.encode(text)
@@ -156,6 +159,8 @@ def run(
         report(count / new, said)
     if turns[-1].finish == "cancelled":
         raise Cancelled()
+    if len(turns) == 1:
+        raise BadInput("text", text, "the target ends it with its very next token, so there is nothing to guess; try another beginning", "目标写一个 token 就收尾了，没有可猜的；请换一个开头")
     around = circumstances(model) | {"draft": draft, "k": k, "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "order": order, "seed": seed, "new": new}
     return Run(
         target, draft, k, temperature, seed, text, tuple(map(model.tokenizer.piece, tokens)), model.tokenizer.piece(turns[0].played.last),

@@ -62,7 +62,8 @@ def draft(*, target: str, draft: str, temperature: float, ks: list[int], new: in
             tokens = model.tokenizer.encode(prompt.sent)
             drafter = guesses.new(len(tokens) + new + k)
             runs.append(list(speculate(model, drafter, tokens, new, k, sampling=Sampling(temperature), seed=seed)))
-        made |= _values(key_of(target, draft, k, temperature), k, [tally(turns) for turns in runs], around | {"k": k})
+        guessed = sum(bool(turn.guesses) for turns in runs for turn in turns) / sum(len(turns) - 1 for turns in runs)
+        made |= _values(key_of(target, draft, k, temperature), k, [tally(turns) for turns in runs], guessed, around | {"k": k})
         if temperature == 0:
             same = sum([t for turn in turns for t in turn.tokens] == plain(target, prompt.sent, new) for turns, prompt in zip(runs, texts))
             says = {"zh": f"{draft} 起草、k = {k}，贪心文本与目标自己写的逐 token 相同的提示数", "en": f"prompts on which greedy text drafted by {draft}, k = {k}, is the target’s own, token for token"}
@@ -86,7 +87,7 @@ def circumstances(model: Any) -> dict[str, Any]:
     return {k: v for k, v in served.circumstances(model).items() if k in ("dtype", "device", "torch")}
 
 
-def _values(key: str, k: int, tallies: list, around: dict[str, Any]) -> dict[str, Value]:
+def _values(key: str, k: int, tallies: list, guessed: float, around: dict[str, Any]) -> dict[str, Value]:
     draft_, t = around["draft"], around["temperature"]
     rounds, checked = (sum(getattr(t_, part) for t_ in tallies) for part in ("rounds", "checked"))
     alpha = sum(t_.overlap for t_ in tallies) / checked if checked else 0.0
@@ -102,7 +103,7 @@ def _values(key: str, k: int, tallies: list, around: dict[str, Any]) -> dict[str
                                    interval95=interval([t_.overlap for t_ in tallies], [t_.checked for t_ in tallies]) if checked else None, n=checked, reference=alphas),
         f"{key}.accepted_share": Value(share, "ratio", loose, around, says={"zh": f"检查过的猜测中收下的比例：{zh}", "en": f"share of the checked guesses that were accepted: {en}"},
                                        interval95=interval([t_.accepted for t_ in tallies], [t_.checked for t_ in tallies]) if checked else None, n=checked),
-        f"{key}.expected": Value(speculative.expected_tokens(alpha, k), "token/forward", loose, around | {"acceptance": alpha, "formula": "(1 − α^(k+1)) / (1 − α)"},
+        f"{key}.expected": Value(1 + guessed * (speculative.expected_tokens(alpha, k) - 1), "token/forward", loose, around | {"acceptance": alpha, "rounds_with_guesses": guessed, "formula": "(1 − α^(k+1)) / (1 − α), and 1 where nothing was guessed"},
                                  says={"zh": f"由 α 按公式算的 E：{zh}", "en": f"E by the formula from α: {en}"}),
     }  # fmt: skip
 

@@ -50,6 +50,14 @@ def test_expected_is_the_formula_of_this_runs_alpha():
     assert result.expected == pytest.approx(speculative.expected_tokens(alpha, 4))
 
 
+def test_rounds_without_a_guess_expect_one_token():
+    """Catches: the formula for k guesses applied where look-up had none."""
+    result = WIDGET.run(Params(draft="lookup", prompt="english"))
+    guessed = sum(bool(told["guesses"]) for told in result.run["rounds"]) / len(result.run["rounds"])
+    assert guessed < 1
+    assert result.expected == pytest.approx(guessed * speculative.expected_tokens(result.acceptance, 4) + (1 - guessed))
+
+
 def test_steps_show_every_check_once():
     """Catches: a check that is skipped, or shown twice."""
     run = WIDGET.run(Params()).run
