@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from compute import distributions, numbers
+from app import lesson
+from compute import distributions, numbers, precompute
 
 
 @pytest.mark.parametrize(
@@ -73,3 +74,22 @@ def test_figures_of_the_running_example_from_its_logits():
     assert {name: numbers.resolve(f"=speculative.giving.{name}").value for name in expected} == pytest.approx(expected, rel=1e-9)
     assert q[over] > p[over] and p[under] > q[under]  # as the text says of them
     assert numbers.resolve("~next.giving.mini-64.acceptance").value == pytest.approx(alpha, abs=1e-9)
+
+def test_greedy_texts_are_counted_from_the_runs():
+    """Catches: a draft or a k left out of the sum, prompts counted as texts."""
+    runs = [precompute.stored()[f"drafting.{draft}.k{k}.t0.identical"] for draft in ("mini-64", "mini-128") for k in (1, 2, 3, 4, 5, 6, 7, 8)]
+    assert numbers.resolve("=speculative.greedy.texts").value == sum(run["n"] for run in runs) == 256
+    assert numbers.resolve("=speculative.greedy.same").value == sum(run["value"] for run in runs)
+
+
+@pytest.mark.parametrize("draft, parameters", [("mini-64", 328_256), ("mini-128", 1_049_728)])
+def test_what_parameters_promise(draft: str, parameters: int):
+    """Catches: c by time in its place, k left out. mini-256 has 3,672,320 parameters."""
+    per_forward = precompute.stored()[f"drafting.{draft}.k4.t0.tokens_per_forward"]["value"]
+    assert numbers.resolve(f"=speculative.{draft}.by_parameters").value == pytest.approx(per_forward / (1 + 4 * parameters / 3_672_320), rel=1e-9)
+
+
+def test_the_lesson_shows_each_rule_once():
+    """Catches: an overlay reset to the correct rule where the text speaks of a wrong one."""
+    rules = [part.preset["rule"] for part in lesson.load("speculative", "zh").parts if isinstance(part, lesson.Instrument) and part.widget == "overlay"]
+    assert rules == ["equal-only", "resample-from-p", "correct"]
