@@ -15,13 +15,14 @@ from pydantic import Field
 from compute import facts
 from compute.engine import mtp
 from compute.engine.device import choose_device
+from compute.engine.errors import ModelMissing, shown
 from compute.engine.generate import decode, generate
 from compute.engine.loader import Model, load
 from compute.engine.model import forward
 from compute.engine.registry import shared
 from compute.engine.served import ModelId, Sentence, circumstances
 from compute.engine.speculate import Drafter, Lookup, ModelDraft, Tally, Turn, same_vocabulary, speculate, tally
-from compute.errors import BadInput, Cancelled
+from compute.errors import BadInput, Cancelled, UnknownName
 from compute.sampling import Order, Sampling
 
 LOOKUP, MTP = "lookup", "mtp"
@@ -56,10 +57,15 @@ def source(name: str, target: Model, dtype: str = "float32") -> Source:
 @cache
 def _model(name: str, dtype: str) -> Model:
     """A registered model, or a checkpoint that is only good for drafting and so on no list of models to talk to."""
+    entries, drafting_only = shared().entries, {draft for drafts in DRAFTS.values() for draft in drafts}
+    if name in entries and dtype == "float32":
+        return shared().get(name)
+    if name not in entries and name not in drafting_only:
+        raise UnknownName("draft", "草稿", name, sorted({*drafting_only, *entries}))
     folder = mtp.CHECKPOINTS / name
-    if dtype != "float32" or name not in shared().entries and (folder / "config.json").is_file():
-        return load(folder, device=str(choose_device("auto")), dtype=dtype, name=name)
-    return shared().get(name)
+    if not folder.is_dir():
+        raise ModelMissing(name, f"{shown(folder)} is not there", f"{shown(folder)} 不存在", f"train it: python -m compute.training train {name}", f"请训练：python -m compute.training train {name}")
+    return load(folder, device=str(choose_device("auto")), dtype=dtype, name=name)
 
 
 def cost_by_parameters(name: str, target: Model) -> float:
