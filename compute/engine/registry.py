@@ -27,6 +27,7 @@ from compute.errors import UnknownName
 
 ROOT = Path(__file__).parents[2]
 CHECKPOINTS = {"mini-256": "Mini 256", "mini-128": "Mini 128", "mini-64": "Mini 64"}
+CHECKPOINTS |= {"smollm2-draft": "SmolLM2 draft"}  # guesses for SmolLM2; of no use alone
 SETTINGS_VARIABLE = "INFERENCE_LAB_MODELS"
 ENTRY_KEYS = {"path": str, "name": str, "dtype": str, "device": str, "default": bool}
 
