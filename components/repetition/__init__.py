@@ -16,7 +16,7 @@ from components.controls import Choice
 from components.text import Words, amount, digits
 from compute import precompute
 from compute.errors import BrokenData
-from compute.measures.sampling import MEASURED, SETTINGS, UNITS, prompts
+from compute.measures.sampling import MEASURED, SEEDS, SETTINGS, UNITS, prompts
 from compute.quantity import Quantity, Source
 
 Measure = Literal["repetition4", "kept", "entropy", "distinct2"]
@@ -94,7 +94,7 @@ def draw(result: Result, scene: Scene) -> View:
         after=(Html(_table(result, words, lang)),),
         rows=_rows(result),
         papers=_papers(result),
-        simplified=words("simplified", prompts=len(prompts()), seeds=len(result.conditions["seeds"]), tokens=result.conditions["tokens"]),
+        simplified=words("simplified", prompts=len(prompts()), seeds=len(SEEDS), tokens=result.conditions["tokens"]),
     )
 
 

@@ -116,8 +116,8 @@ def _rest(p: Floats, ranked: NDArray[np.intp]) -> float:
 
 
 def shown(piece: str) -> str:
-    """A token on one line, with its blanks to be seen."""
-    return piece.replace("\n", "⏎").replace(" ", "␣") or "∅"
+    """A token on one line, with its blanks to be seen; ⟨E6 B5⟩ are bytes and stay as they are."""
+    return piece if piece.startswith("⟨") else piece.replace("\n", "⏎").replace(" ", "␣") or "∅"
 
 
 def _readouts(result: Result, before: Result | None, words: Words, lang: str) -> tuple[Readout, ...]:

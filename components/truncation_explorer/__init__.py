@@ -195,8 +195,8 @@ def draw(result: Result, scene: Scene) -> View:
 
 
 def shown(piece: str) -> str:
-    """A token on one line, with its blanks to be seen."""
-    return piece.replace("\n", "⏎").replace(" ", "␣") or "∅"
+    """A token on one line, with its blanks to be seen; ⟨E6 B5⟩ are bytes and stay as they are."""
+    return piece if piece.startswith("⟨") else piece.replace("\n", "⏎").replace(" ", "␣") or "∅"
 
 
 def _groups(result: Result, before: Result | None) -> list[int]:
@@ -299,7 +299,8 @@ def _orders(result: Result, scene: Scene) -> dict[str, Any]:
         {"order": order, "name": _order_name(order, words), "count": count, "steps": _chain(order, words), "label": f"{count:,}", "mine": order == result.params.order}
         for order, count in result.orders.items()
     ]
-    top = max(count for count in result.orders.values()) * 1.25
+    top = max(result.orders.values()) * 1.25
+    rows = [row | {"from": 0, "to": top} for row in rows]
     y = {"field": "name", "type": "nominal", "sort": None, "title": None, "axis": HIDDEN_AXIS | {"labelLimit": 110, "labelColor": tone("ink"), "labelFont": theme.SANS[scene.lang]}}
     x = {"field": "count", "type": "quantitative", "scale": {"domain": [0, top], "nice": False}, "axis": None}
     return {
@@ -310,12 +311,15 @@ def _orders(result: Result, scene: Scene) -> dict[str, Any]:
         "layer": [
             {
                 "params": [{"name": "order", "select": {"type": "point", "fields": ["order"], "clear": False}}],
-                "mark": {"type": "bar", "cursor": "pointer", "height": {"band": 0.7}},
+                "mark": {"type": "bar", "cursor": "pointer", "height": {"band": 1}, "color": "transparent"},
                 "encoding": {
-                    "y": y, "x": x,
-                    "color": {"condition": {"test": "datum.mine", "value": tone("accepted")}, "value": tone("ghost")},
+                    "y": y, "x": x | {"field": "from"}, "x2": {"field": "to"},
                     "tooltip": [{"field": "name", "title": words("control.order")}, {"field": "steps", "title": words("orders.steps")}, {"field": "count", "title": words("readout.kept")}],
                 },
+            },
+            {
+                "mark": {"type": "bar", "height": {"band": 0.7}, "cursor": "pointer"},
+                "encoding": {"y": y, "x": x, "color": {"condition": {"test": "datum.mine", "value": tone("accepted")}, "value": tone("ghost")}},
             },
             {"mark": {"type": "text", "align": "left", "dx": 6, "font": theme.FIGURES, "fontSize": 13, "color": tone("ink")}, "encoding": {"y": y, "x": x, "text": {"field": "label"}}},
         ],
@@ -421,7 +425,7 @@ def _list(result: Result, words: Words, lang: str) -> str:
 
 def _chip(rank: int, name: str, before: float, after: float, words: Words, lang: str) -> str:
     kept = after > 0
-    share = f"{_percent(before)}<em> → {_percent(after)}</em>" if kept else f"{_percent(before)} ✕"
+    share = f"{_percent(before)}<var> → {_percent(after)}</var>" if kept else f"{_percent(before)} ✕"
     return f'<span class="{"kept" if kept else "cut"}" title="{_e(words("list.kept" if kept else "list.cut"))}"><i>{rank}</i><b>{_e(name)}</b><small>{share}</small></span>'
 
 
@@ -440,7 +444,7 @@ def _texts(result: Result, words: Words, lang: str) -> str:
             "texts.figures", seed=t["seed"], tokens=t["tokens"], repetition=amount(t["repetition4"], "ratio", lang), distinct1=digits(t["distinct1"]),
             distinct2=digits(t["distinct2"]), kept=digits(t["kept"]), entropy=digits(t["entropy"]),
         )  # fmt: skip
-        body = _e(t["text"].strip()) or f"<em>{_e(words('texts.empty'))}</em>"
+        body = _e(t["text"].strip()) or f"<i>{_e(words('texts.empty'))}</i>"
         items.append(f'<li><p><span>{_e(result.said.text)}</span>{body}</p><small>{_e(figures)}</small></li>')
     return (
         f'<section class="cut-texts"><p class="cut-head">{_e(words("texts.title"))} <span>{_e(mark)}</span></p>'
@@ -460,8 +464,8 @@ STYLE = """
 .cut-list .cut { border-color: var(--lab-rejected); background: repeating-linear-gradient(135deg, transparent 0 5px, color-mix(in srgb, var(--lab-rejected) 18%, transparent) 5px 7px); }
 .cut-list .cut b { text-decoration: line-through; text-decoration-color: var(--lab-rejected); }
 .cut-list .cut-gap { border: 0; }
-.cut-list em { font-style: normal; color: var(--lab-ink); }
-@media (max-width: 480px) { .cut-list em { display: none; } .cut-list span { padding: 1px 5px; } }
+.cut-list var { font-style: normal; color: var(--lab-ink); }
+@media (max-width: 480px) { .cut-list var { display: none; } .cut-list span { padding: 1px 5px; } }
 .cut-texts ul { list-style: none; margin: 0; padding: 0; display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); gap: 8px 24px; }
 .cut-texts li { margin: 0; padding: 8px 0; border-top: 1px solid var(--lab-hairline); }
 .cut-texts li p { margin: 0; font-size: 15px; line-height: 1.6; white-space: pre-wrap; overflow-wrap: anywhere; }

@@ -1,8 +1,8 @@
 """What temperature and truncation do to whole texts: entropy, tokens kept, repetition, distinct n-grams.
 
 A token can flip on another processor where two candidates, or a token and a rule's limit, lie within rounding of each
-other (about once in ten thousand tokens; the rest of that text is then another one). So means are judged, with room for a
-few such texts, and the texts themselves are shown and not judged.
+other, and the rest of that text is then another one. (Alone or in a batch, which rounds otherwise too, one of 8,192 tokens
+flipped here.) So means are judged, with room for a few such texts, and the texts themselves are shown and not judged.
 """
 
 from __future__ import annotations
