@@ -158,7 +158,7 @@ def main(argv: list[str]) -> int:
     kinds = parser.add_subparsers(dest="what", required=True)
     speculating = kinds.add_parser("speculate", help="speculative decoding against plain, into data/measured/drafting.json")
     speculating.add_argument("--prompts", type=int, default=8, help="of each target's sixteen")
-    speculating.add_argument("--new-tokens", type=int, default=64)
+    speculating.add_argument("--new-tokens", type=int, default=48)
     speculating.add_argument("--target", action="append", help="mini-256, smollm2-135m (default: both)")
     speculating.add_argument("--print", action="store_true", dest="only_print", help="do not write the file")
     decoding = kinds.add_parser("decode", help="against transformers.generate")
