@@ -141,7 +141,8 @@ def _():
 
 # ---- our own drafts: sums over stored runs, and what counting parameters promises
 
-OURS, GREEDY_KS = ("mini-64", "mini-128"), range(1, 9)
+OURS = ("mini-64", "mini-128")
+GREEDY_DRAFTS, GREEDY_KS = (*OURS, "lookup", "mtp"), range(1, 9)
 
 
 def _stored(key: str) -> dict[str, Any]:
@@ -151,7 +152,7 @@ def _stored(key: str) -> dict[str, Any]:
 
 
 def _greedy() -> list[dict[str, Any]]:
-    return [_stored(f"drafting.{draft}.k{k}.t0.identical") for draft in OURS for k in GREEDY_KS]
+    return [_stored(f"drafting.{draft}.k{k}.t0.identical") for draft in GREEDY_DRAFTS for k in GREEDY_KS]
 
 
 @claim("speculative.greedy.prompts", "比较贪心文本用的提示", "prompts on which greedy texts are compared")
@@ -161,12 +162,12 @@ def _():
 
 @claim("speculative.greedy.texts", "比较过的贪心文本", "greedy texts compared")
 def _():
-    return computed(sum(each["n"] for each in _greedy()), "count", "prompts × drafts × k", drafts=", ".join(OURS), k="1 … 8", target=TARGET)
+    return computed(sum(each["n"] for each in _greedy()), "count", "prompts × drafts × k", drafts=", ".join(GREEDY_DRAFTS), k="1 … 8", target=TARGET)
 
 
 @claim("speculative.greedy.same", "与目标自己写的逐 token 相同的贪心文本", "greedy texts that are the target's own, token for token")
 def _():
-    return computed(sum(each["value"] for each in _greedy()), "count", "Σ drafting.….t0.identical", drafts=", ".join(OURS), k="1 … 8", target=TARGET)
+    return computed(sum(each["value"] for each in _greedy()), "count", "Σ drafting.….t0.identical", drafts=", ".join(GREEDY_DRAFTS), k="1 … 8", target=TARGET)
 
 
 def _by_parameters(draft: str) -> Quantity:
