@@ -110,9 +110,11 @@ def _values(key: str, k: int, tallies: list, guessed: float, around: dict[str, A
 
 def interval(sums: list[float], counts: list[float]) -> tuple[float, float]:
     """95 % interval of Σ sums / Σ counts over prompts, which differ more than the rounds of one: linearised ratio, Student's t."""
+    from scipy.special import stdtrit
+
     m, ratio = len(sums), sum(sums) / sum(counts)
     spread = math.sqrt(sum((s - ratio * c) ** 2 for s, c in zip(sums, counts)) * m / (m - 1)) / sum(counts)
-    t = {7: 2.365, 15: 2.131}.get(m - 1, 2.0)
+    t = float(stdtrit(m - 1, 0.975))
     return ratio - t * spread, ratio + t * spread
 
 
