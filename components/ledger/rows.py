@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache, lru_cache
 from typing import Any
 
-from components.text import Words, amount, quantity
+from components.text import Words, amount, quantity, short
 from compute import facts, measures, numbers, precompute, verify
 from compute.errors import BrokenData, LabError
 from compute.quantity import Quantity, Source
@@ -176,15 +176,17 @@ def _source(source: Source) -> dict[str, str]:
 
 def _pairs(conditions: Mapping[str, Any], words: Words) -> list[list[str]]:
     """Names and values of inputs and conditions in the reader's language, where there is a word for them."""
-    return [[words.get(f"condition.{name}", name), _condition(value, words.lang)] for name, value in conditions.items()]
+    return [[words.get(f"condition.{name}", name), _condition(value, words)] for name, value in conditions.items()]
 
 
-def _condition(value: Any, lang: str) -> str:
+def _condition(value: Any, words: Words) -> str:
     if isinstance(value, Quantity):
-        return quantity(value, "", lang)
+        return quantity(value, "", words.lang)
     if isinstance(value, Mapping):
-        return str(value[lang]) if set(value) == {"zh", "en"} else json.dumps(value, ensure_ascii=False)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value[words.lang]) if set(value) == {"zh", "en"} else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, bool):
+        return words("view.yes" if value else "view.no")
+    if not isinstance(value, (int, float)):
         return str(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
 
@@ -196,7 +198,9 @@ def shown(value: Any, unit: str, lang: str) -> str:
     if isinstance(value, (int, float)):
         return amount(value, unit, lang, 4)
     if len(value) == 2 and all(isinstance(v, (int, float)) for v in value):
-        return f"{amount(value[0], unit, lang, 4)} – {amount(value[1], unit, lang, 4)}"
+        (low, low_unit), (_, high_unit) = (short(v, unit, lang, 4) for v in value)
+        last = amount(value[1], unit, lang, 4)
+        return f"{low} – {last}" if low_unit == high_unit else f"{amount(value[0], unit, lang, 4)} – {last}"
     more = ", …" if len(value) > LONGEST_LIST else ""
     return f"[{', '.join(map(str, value[:LONGEST_LIST]))}{more}] ({len(value)})"
 

@@ -90,7 +90,7 @@ function label(self) {
   }));
   self.kinds.setAttribute('aria-label', W(self, 'view.kind'));
   self.kinds.replaceChildren(...['', ...self.kindIds].map((name) => {
-    const b = el('button', 'kind', name ? W(self, `kind.${name}`) : W(self, 'view.all'));
+    const b = el('button', 'chip', name ? W(self, `kind.${name}`) : W(self, 'view.all'));
     b.type = 'button';
     Object.assign(b.dataset, { do: 'kind', value: name });
     return b;

@@ -108,7 +108,7 @@ def test_a_broken_store_costs_only_its_own_rows(store):
 
 
 @pytest.mark.parametrize("value,unit,text", [
-    (65.3686, "token/s", "65.37 token/s"), ([0.85, 0.9], "ratio", "85.00% – 90.00%"), ([1, 2, 3, 4, 5], "token id", "[1, 2, 3, 4, …] (5)"), ("a", "", "a"), (True, "", "True"),
+    (65.3686, "token/s", "65.37 token/s"), ([0.85, 0.9], "ratio", "85.00 – 90.00%"), ([1, 2, 3, 4, 5], "token id", "[1, 2, 3, 4, …] (5)"), ("a", "", "a"), (True, "", "True"),
 ])  # fmt: skip
 def test_values_of_every_shape_are_shown(value, unit, text):
     """Catches a list or text that the number formatter cannot print."""
