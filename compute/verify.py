@@ -199,7 +199,7 @@ def first_difference(stored: Any, new: Any, tolerance: Mapping[str, Any], where:
     if isinstance(stored, dict) and isinstance(new, dict):
         if lost := sorted(set(stored) ^ set(new)):
             return f"{where}{'.' if where else ''}{lost[0]}: on one side only"
-        inside = ((f"{where}.{name}" if where else name, stored[name], new[name]) for name in stored if where or name not in APART)
+        inside = ((f"{where}.{name}" if where else name, stored[name], new[name]) for name in stored if name not in APART)
     elif isinstance(stored, list) and isinstance(new, list):
         if len(stored) != len(new):
             return f"{where}: {len(stored)} long, now {len(new)}"

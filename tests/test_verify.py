@@ -264,7 +264,7 @@ def test_junk_in_any_field_is_one_sentence(store):
     ({"logits": [1.0, 2.0]}, {"logits": [1.0004, 2.0]}, ""), ({"logits": [1.0, 2.0]}, {"logits": [1.0, 2.002]}, "logits[1]"),
     ({"tokens": [1, 2]}, {"tokens": [1, 3]}, "tokens[1]"), ({"tokens": [1, 2]}, {"tokens": [1]}, "tokens"), ({"text": "小明"}, {"text": "小红"}, "text"),
     ({"equal": True}, {"equal": 1}, "equal"), ({"a": 1}, {"b": 1}, "a"), ({"a": 1.0}, {"a": 1}, ""), ({"a": None}, {"a": 0.0}, "a"),
-    ({"conditions": {"torch": "2.13"}, "x": 1}, {"conditions": {"torch": "9"}, "x": 1}, ""), ({"rows": [{"p": 0.5}]}, {"rows": [{"p": 0.6}]}, "rows[0].p"),
+    ({"conditions": {"torch": "2.13"}, "x": 1}, {"conditions": {"torch": "9"}, "x": 1}, ""), ({"run": {"conditions": 1}}, {"run": {"conditions": 2}}, ""), ({"rows": [{"p": 0.5}]}, {"rows": [{"p": 0.6}]}, "rows[0].p"),
     ([[1, 2], [3, 4.0]], [[1, 2], [3, 4.1]], "[1][1]"),
 ])  # fmt: skip
 def test_traces_are_compared_within_their_tolerance(stored, new, place):
