@@ -103,7 +103,8 @@ def _stage(result: Result, before: Result | None, words: Words, lang: str) -> di
         return {"name": name, "z": z, "p": of(result.p), "plain": of(plain), "old": of(before.p) if before is not None else None}
 
     first = [row(shown(result.said.piece(int(i))), lambda p, i=i: float(p[i]), float(result.logits[i])) for i in result.ranked[:SHOWN]]
-    rest = row(words("rest", n=f"{len(result.p) - SHOWN:,}"), lambda p: _rest(p, result.ranked), None)
+    others = f"{len(result.p) - SHOWN:,}"
+    rest = row(words("rest", n=others), lambda p: _rest(p, result.ranked), None) | {"short": words("rest_short", n=others)}
     return {
         "text": result.said.text, "t": f"{result.t:.2f}", "greedy": result.t == 0, "plain_too": result.t != 1, "rows": first, "rest": rest,
         "old_t": f"{before.t:.2f}" if before is not None and before.t != result.t else "",

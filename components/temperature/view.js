@@ -3,7 +3,7 @@
 const r = (x) => Math.round(x * 100) / 100;
 const rect = (x, y, w, h, fill, more = '') => `<rect x="${r(x)}" y="${r(y)}" width="${r(Math.max(0, w))}" height="${r(Math.max(0, h))}" fill="${fill}" ${more}/>`;
 const text = (x, y, words, more = '') => `<text x="${r(x)}" y="${r(y)}" ${more}>${words}</text>`;
-const percent = (p) => (p === 0 ? '0' : p < 0.00005 ? '<0.01%' : p >= 0.9995 && p < 1 ? '>99.9%' : `${p >= 0.0995 ? (100 * p).toFixed(1) : p >= 0.00995 ? (100 * p).toFixed(2) : (100 * p).toPrecision(2)}%`);
+const percent = (p) => (p === 0 ? '0' : p === 1 ? '100%' : p < 0.00005 ? '<0.01%' : p >= 0.9995 && p < 1 ? '>99.9%' : `${p >= 0.0995 ? (100 * p).toFixed(1) : p >= 0.00995 ? (100 * p).toFixed(2) : (100 * p).toPrecision(2)}%`);
 
 function plan(data, width, tools) {
   const narrow = width < 560, row = narrow ? 25 : 27, top = (narrow ? 94 : 90) + (data.waiting ? (narrow ? 54 : 34) : 0);
@@ -18,7 +18,7 @@ export function height(data, width, tools) { return plan(data, width, tools).hei
 export function draw(svg, data, t, tools) {
   const p = plan(data, tools.width, tools), c = tools.colour, { low, high } = data.histogram, W = tools.width;
   const px = (z) => p.left + p.logits * (z - low) / (high - low);
-  const room = tools.measure('99.9%', 13, 'figures') + 10, wide = p.bars - room, py = (share) => wide * share;
+  const room = tools.measure('>99.9%', 13, 'figures') + 10, wide = p.bars - room, py = (share) => wide * share;
   const y0 = p.top, foot = y0 + p.rows * p.row;
   let out = defs(c) + (data.waiting ? notice(p, tools) : '') + heads(data, p, tools);
   for (const z of ticks(low, high, p.narrow ? 2 : 5)) out += rect(px(z) - 0.5, y0, 1, foot - y0 + 62, c('grid'));
@@ -42,7 +42,7 @@ function notice(p, tools) {
 
 function heads(data, p, tools) {
   const c = tools.colour, y = p.top - (p.narrow ? 44 : 36), style = 'font-weight="650"';
-  const T = data.greedy ? tools.words('greedy') : tools.words('at', { t: data.t });
+  const T = tools.words((data.greedy ? 'greedy' : 'at') + (p.narrow ? '_short' : ''), { t: data.t });
   const formula = data.greedy ? tools.words('argmax') : `softmax(z / ${data.t})`;
   let out = prompt(data, p, tools) + text(p.left, y, tools.words('logits'), style) + text(p.left, y + 19, tools.words(p.narrow ? 'still_short' : 'still'), 'class="small muted"');
   out += text(p.right, y, T, `${style} style="fill:${c('target')}"`) + text(p.right, y + 19, formula, 'class="small figure muted"');
@@ -50,7 +50,8 @@ function heads(data, p, tools) {
     const words = tools.words('plain'), x = tools.width - tools.measure(words, 13) - 8;
     out += text(tools.width - 1, y + 19, words, 'class="small muted" text-anchor="end"') + rect(x - 6, y + 7, 2, 16, c('ink'));
   }
-  if (data.old_t) {
+  if (data.old_t && p.narrow) out += rect(0, y + 27, 16, 10, 'none', `stroke="${c('ghost')}" stroke-width="1.5"`) + text(22, y + 36, tools.words('old', { t: data.old_t }), 'class="small muted"');
+  else if (data.old_t) {
     const words = tools.words('old', { t: data.old_t }), x = tools.width - tools.measure(words, 13) - 8;
     out += text(tools.width - 1, y, words, 'class="small muted" text-anchor="end"') + rect(x - 19, y - 10, 16, 10, 'none', `stroke="${c('ghost')}" stroke-width="1.5"`);
   }
@@ -88,7 +89,7 @@ function histogram(data, p, tools, px, y) {
 
 function rest(data, p, tools, py, y) {
   const c = tools.colour, d = data.rest;
-  let out = text(p.right, y - 2, d.name, 'class="small muted"');
+  let out = text(p.right, y - 2, p.narrow ? d.short : d.name, 'class="small muted"');
   if (d.old !== null && data.old_t) out += rect(p.right, y + 3.5, py(d.old), 21, 'none', `stroke="${c('ghost')}" stroke-width="1.5"`);
   out += rect(p.right, y + 6, py(d.p), 16, 'url(#rest)');
   if (data.plain_too) out += rect(p.right + py(d.plain) - 1, y + 3, 2, 22, c('ink'));

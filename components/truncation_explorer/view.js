@@ -86,7 +86,7 @@ function borders(data, p, tools, border, floor, some) {
   const kept = data.kept_says, cut = data.cut_says, wk = tools.measure(kept, 14) * 1.04, wc = tools.measure(cut, 14) * 1.04;
   let out = some ? rect(border - 1, p.top - 8, 2, p.high + 8, c('ink')) : '';
   const xk = Math.max(p.left, Math.min(border - 10 - wk, end - wk)), room = end - border > wc + 12;
-  out += text(xk, p.narrow && xk + wk > border && some ? y - 18 : y, tools.esc(kept), `font-weight="650" style="fill:${c('accepted')}"`);
+  out += text(xk, xk + wk > border - 4 && some ? y - 18 : y, tools.esc(kept), `font-weight="650" style="fill:${c('accepted')}"`);
   if (some) out += text(room ? border + 10 : end, y, tools.esc(cut), `font-weight="650" style="fill:${c('rejected')}" ${room ? '' : 'text-anchor="end"'}`);
   return out;
 }
