@@ -30,7 +30,7 @@ class Params:
     target: Literal["mini-256", "smollm2-135m"] = TARGET
     temperature: Literal["0", "0.7", "1"] = "0"
     draft: Literal["mini-64", "mini-128", "lookup", "mtp"] = "mini-64"
-    public_draft: Literal["smollm2-draft", "lookup"] = "smollm2-draft"
+    public_draft: Literal["smollm2-draft", "lookup", "both"] = "smollm2-draft"
     k: Annotated[int, Field(ge=1, le=8)] = 4
     dtype: Literal["float32", "bfloat16"] = "float32"
 
@@ -121,7 +121,7 @@ def _cell(kept: Mapping[str, Any], params: Params, draft: str, k: int) -> Cell:
     ran = tokens is not None
     if alpha is None:  # not run at this k: what the formula makes of α at k = 4; look-up does not always have a guess
         alpha = value(f"{key_of(params.target, draft, 4, t)}.acceptance")
-        tokens = None if alpha is None or draft == "lookup" else speculative.expected_tokens(alpha, k)
+        tokens = None if alpha is None or draft in ("lookup", "both") else speculative.expected_tokens(alpha, k)
     same = (value(f"{key}.identical"), kept[f"{key}.identical"]["n"]) if f"{key}.identical" in kept else None
     if _suffix(params) or same is None:
         raced = kept.get(f"{clock}.same_raced")

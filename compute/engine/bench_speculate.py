@@ -107,7 +107,7 @@ def forwards(name: str, target: Model, around: dict[str, Any]) -> Entries:
     dtype = around["dtype"]
     entries, models = {}, [(name, target)]
     for draft in drafts.DRAFTS[name]:
-        if draft not in (drafts.LOOKUP, drafts.MTP):
+        if draft not in (drafts.LOOKUP, drafts.MTP, drafts.BOTH):
             try:
                 drafts.source(draft, target, dtype)
                 models.append((draft, drafts._model(draft, dtype)))

@@ -21,12 +21,12 @@ from compute.engine.loader import Model, load
 from compute.engine.model import forward
 from compute.engine.registry import shared
 from compute.engine.served import ModelId, Sentence, circumstances
-from compute.engine.speculate import Drafter, Lookup, ModelDraft, Tally, Turn, same_vocabulary, speculate, tally
+from compute.engine.speculate import Drafter, Either, Lookup, ModelDraft, Tally, Turn, same_vocabulary, speculate, tally
 from compute.errors import BadInput, Cancelled, UnknownName
 from compute.sampling import Order, Sampling
 
-LOOKUP, MTP = "lookup", "mtp"
-DRAFTS = {"mini-256": ("mini-64", "mini-128", LOOKUP, MTP), "smollm2-135m": ("smollm2-draft", LOOKUP)}
+LOOKUP, MTP, BOTH = "lookup", "mtp", "both"
+DRAFTS = {"mini-256": ("mini-64", "mini-128", LOOKUP, MTP), "smollm2-135m": ("smollm2-draft", LOOKUP, BOTH)}
 MOST = 96  # tokens of a served run
 Temperature = Annotated[float, Field(ge=0, le=5, description="0 is greedy")]
 Guesses = Annotated[int, Field(ge=1, le=16, description="guesses a round")]
@@ -42,13 +42,16 @@ class Source:
 
 
 def source(name: str, target: Model, dtype: str = "float32") -> Source:
-    """lookup, mtp, or a model of the target's vocabulary. Raises BadInput for another vocabulary, UnknownName, or the
+    """lookup, mtp, both (SmolLM2: look-up, then its small draft), or a model of the target's vocabulary. Raises BadInput for another vocabulary, UnknownName, or the
     ModelError of files that are not there."""
     if name == LOOKUP:
         return Source(name, lambda capacity: Lookup(target.config.vocabulary), 0)
     if name == MTP:
         head = mtp.load(target)
         return Source(name, lambda capacity: mtp.MtpDraft(head, target, capacity), head.parameters() + target.weights.head.weight.numel())
+    if name == BOTH:  # a match of two tokens or more is trusted, else the small model guesses
+        small = source(DRAFTS["smollm2-135m"][0], target, dtype)
+        return Source(name, lambda capacity: Either(Lookup(target.config.vocabulary, shortest=2), small.new(capacity)), small.parameters)
     draft = _model(name, dtype)
     same_vocabulary(target, draft)
     return Source(name, lambda capacity: ModelDraft(draft, capacity), draft.weights.parameters())
@@ -57,7 +60,7 @@ def source(name: str, target: Model, dtype: str = "float32") -> Source:
 @cache
 def _model(name: str, dtype: str) -> Model:
     """A registered model, or a checkpoint that is only good for drafting and so on no list of models to talk to."""
-    entries, drafting_only = shared().entries, {draft for drafts in DRAFTS.values() for draft in drafts}
+    entries, drafting_only = shared().entries, {draft for drafts in DRAFTS.values() for draft in drafts} - {LOOKUP, MTP, BOTH}
     if name in entries and dtype == "float32":
         return shared().get(name)
     if name not in entries and name not in drafting_only:

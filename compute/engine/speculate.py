@@ -174,11 +174,11 @@ class Lookup:
     """Prompt lookup: where the last tokens stood before, the text may go on as it did there. No model; q is certain of the
     guess. Saxena 2023 ("prompt lookup decoding")."""
 
-    def __init__(self, vocabulary: int, longest: int = 3):
-        self.vocabulary, self.longest = vocabulary, longest
+    def __init__(self, vocabulary: int, longest: int = 3, shortest: int = 1):
+        self.vocabulary, self.longest, self.shortest = vocabulary, longest, shortest
 
     def draft(self, text: Sequence[int], hidden: Tensor, k: int, sampling: Sampling, random: np.random.Generator) -> Draft:
-        start, copied = continuation(text, self.longest), list(text)
+        start, copied = continuation(text, self.longest, self.shortest), list(text)
         if start is None or k < 1:
             return NO_DRAFT
         for at in range(start, start + k):
@@ -193,9 +193,22 @@ def one_hot(tokens: Sequence[int], vocabulary: int) -> Floats:
     return q
 
 
-def continuation(text: Sequence[int], longest: int) -> int | None:
-    """Where to copy from: after the latest earlier place of the text's last n tokens, with the largest n ≤ longest."""
-    for n in range(min(longest, len(text) - 1), 0, -1):
+class Either:
+    """What the first drafter guesses; what the second does where the first has nothing to say. The second keeps up by itself:
+    it reads what it missed when it is asked again."""
+
+    def __init__(self, first: Drafter, second: Drafter):
+        self.first, self.second = first, second
+
+    def draft(self, text: Sequence[int], hidden: Tensor, k: int, sampling: Sampling, random: np.random.Generator) -> Draft:
+        found = self.first.draft(text, hidden, k, sampling, random)
+        return found if found.tokens else self.second.draft(text, hidden, k, sampling, random)
+
+
+def continuation(text: Sequence[int], longest: int, shortest: int = 1) -> int | None:
+    """Where to copy from: after the latest earlier place of the text's last n tokens, with the largest n from shortest to
+    longest that has one."""
+    for n in range(min(longest, len(text) - 1), shortest - 1, -1):
         ending = list(text[-n:])
         for start in range(len(text) - n - 1, -1, -1):
             if list(text[start : start + n]) == ending:

@@ -15,7 +15,7 @@ from compute.measures.job import Job, Report, Value, nobody
 
 TARGET, PUBLIC = "mini-256", "smollm2-135m"
 DRAFTS = ("mini-64", "mini-128", "lookup", "mtp")
-PUBLIC_DRAFTS = ("smollm2-draft", "lookup")
+PUBLIC_DRAFTS = ("smollm2-draft", "lookup", "both")
 GREEDY_KS, SAMPLED = tuple(range(1, 9)), {0.7: (4,), 1.0: (4,)}
 NEW, PUBLIC_NEW, PUBLIC_K = 64, 32, 4
 REPLAY_TOKENS = 40
@@ -32,7 +32,7 @@ COUNTED = ("tokens_per_forward", "acceptance", "accepted_share", "expected")
 
 def name_of(target: str, draft: str) -> str:
     """A draft's name in keys: look-up is one thing on each target."""
-    return f"smollm2-{draft}" if target == PUBLIC and draft == "lookup" else draft
+    return f"smollm2-{draft}" if target == PUBLIC and draft in ("lookup", "both") else draft
 
 
 def key_of(target: str, draft: str, k: int, temperature: float) -> str:
@@ -178,7 +178,8 @@ MEASURES = {"drafting.draft": draft, "drafting.ties": ties, "drafting.cost": cos
 
 
 def _models(target: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    return (target, *(f"{target}-mtp" if name == "mtp" else name for name in names if name != "lookup"))
+    files = {"mtp": f"{target}-mtp", "both": "smollm2-draft"}
+    return (target, *(files.get(name, name) for name in names if name != "lookup"))
 
 
 def jobs() -> list[Job]:

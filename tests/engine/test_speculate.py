@@ -15,7 +15,7 @@ from compute.engine import mtp, registry
 from compute.engine.generate import generate
 from compute.engine.model import KVCache, Linear, forward, hidden_states
 from compute.engine.speculate import (
-    Draft, Lookup, ModelDraft, common, continuation, distribution, one_hot, same_vocabulary, speculate, tally,
+    Draft, Either, Lookup, ModelDraft, common, continuation, distribution, one_hot, same_vocabulary, speculate, tally,
 )  # fmt: skip
 from compute.errors import BadInput
 from compute.sampling import GREEDY, Sampling
@@ -40,6 +40,7 @@ def drafters(target, draft, n):
     return {
         "draft": ModelDraft(draft, n), "itself": ModelDraft(target, n), "lookup": Lookup(target.config.vocabulary),
         "mtp": mtp.MtpDraft(random_head(target), target, n),
+        "either": Either(Lookup(target.config.vocabulary, shortest=2), ModelDraft(draft, n)),
     }  # fmt: skip
 
 
@@ -52,7 +53,7 @@ def written(turns):
 
 @given(
     prompt=st.lists(st.integers(0, 319), min_size=1, max_size=20), n=st.integers(1, 30), k=st.integers(1, 10),
-    kind=st.sampled_from(["draft", "itself", "lookup", "mtp"]),
+    kind=st.sampled_from(["draft", "itself", "lookup", "mtp", "either"]),
 )  # fmt: skip
 @settings(max_examples=80, deadline=None)
 def test_greedy_writes_what_the_target_writes(pair, prompt, n, k, kind):
@@ -359,6 +360,7 @@ def test_where_look_up_copies_from():
     assert continuation([1, 2, 3, 4, 9, 3, 5, 2, 3], 3) == 3  # "2 3" at 1 wins over the later "3" at 5
     assert continuation([5, 1, 5, 2, 5], 3) == 3  # the latest 5 before the last
     assert continuation([1, 2, 3], 3) is None and continuation([1], 3) is None
+    assert continuation([5, 1, 5], 3, shortest=2) is None and continuation([1, 2, 9, 1, 2], 3, shortest=2) == 2
     copy = Lookup(10).draft([1, 2, 7, 1, 2], None, 5, GREEDY, None)
     assert copy.tokens == (7, 1, 2, 7, 1)  # goes on into its own guesses
     assert (copy.q == one_hot(copy.tokens, 10)).all() and copy.q.sum() == 5
