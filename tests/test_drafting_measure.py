@@ -9,7 +9,8 @@ from compute.measures import drafting
 def test_the_interval_by_hand():
     """Catches: a normal quantile for four prompts, rounds taken as independent. With one count each the ratio is the mean, and
     the interval is Student's: 2.5 ± 3.182 · 1.291 / √4."""
-    assert drafting.interval([1, 2, 3, 4], [1, 1, 1, 1]) == pytest.approx((2.5 - 3.1824 * 1.29099 / 2, 2.5 + 3.1824 * 1.29099 / 2), abs=1e-4)
+    assert drafting.interval([1, 2, 3, 4], [1, 1, 1, 1], 0, 9) == pytest.approx((2.5 - 3.1824 * 1.29099 / 2, 2.5 + 3.1824 * 1.29099 / 2), abs=1e-4)
+    assert drafting.interval([1, 2, 3, 4], [4, 4, 4, 4])[1] == 1.0 and drafting.interval([0, 0, 0, 9], [9, 9, 9, 9])[0] == 0.0
 
 
 def test_the_interval_covers_the_truth():
@@ -18,7 +19,7 @@ def test_the_interval_covers_the_truth():
     for _ in range(400):
         counts = random.integers(10, 40, 16)
         sums = counts * random.normal(2, 0.5, 16) + random.normal(0, np.sqrt(counts))
-        low, high = drafting.interval(list(sums), list(counts))
+        low, high = drafting.interval(list(sums), list(counts), -9, 9)
         held += low <= 2 <= high
     assert 360 <= held <= 395, held
 

@@ -98,7 +98,7 @@ def _values(key: str, k: int, tallies: list, guessed: float, around: dict[str, A
     alphas = {"value": 0.567} | REFERENCE if reference else None
     return {
         f"{key}.tokens_per_forward": Value(per, "token/forward", loose, around, says={"zh": f"目标模型每次前向写出的 token：{zh}", "en": f"tokens per forward of the target: {en}"},
-                                           interval95=interval([t_.tokens for t_ in tallies], [t_.rounds for t_ in tallies]), n=rounds, reference=reference),
+                                           interval95=interval([t_.tokens for t_ in tallies], [t_.rounds for t_ in tallies], 1, k + 1), n=rounds, reference=reference),
         f"{key}.acceptance": Value(alpha, "ratio", loose, around, says={"zh": f"接受率 α，检查过的猜测上 Σ min(p, q) 的均值：{zh}", "en": f"acceptance α, mean of Σ min(p, q) over the checked guesses: {en}"},
                                    interval95=interval([t_.overlap for t_ in tallies], [t_.checked for t_ in tallies]) if checked else None, n=checked, reference=alphas),
         f"{key}.accepted_share": Value(share, "ratio", loose, around, says={"zh": f"检查过的猜测中收下的比例：{zh}", "en": f"share of the checked guesses that were accepted: {en}"},
@@ -108,14 +108,15 @@ def _values(key: str, k: int, tallies: list, guessed: float, around: dict[str, A
     }  # fmt: skip
 
 
-def interval(sums: list[float], counts: list[float]) -> tuple[float, float]:
-    """95 % interval of Σ sums / Σ counts over prompts, which differ more than the rounds of one: linearised ratio, Student's t."""
+def interval(sums: list[float], counts: list[float], least: float = 0.0, most: float = 1.0) -> tuple[float, float]:
+    """95 % interval of Σ sums / Σ counts over prompts, which differ more than the rounds of one: linearised ratio, Student's t,
+    cut at what is possible."""
     from scipy.special import stdtrit
 
     m, ratio = len(sums), sum(sums) / sum(counts)
     spread = math.sqrt(sum((s - ratio * c) ** 2 for s, c in zip(sums, counts)) * m / (m - 1)) / sum(counts)
     t = float(stdtrit(m - 1, 0.975))
-    return ratio - t * spread, ratio + t * spread
+    return max(least, ratio - t * spread), min(most, ratio + t * spread)
 
 
 # ---- what "identical" rests on
