@@ -165,12 +165,13 @@ def draw(p: Floats, u: ArrayLike) -> NDArray[np.intp]:
 def drawer(p: Floats) -> Callable[[Floats], NDArray[np.intp]]:
     """`draw` from one p many times: the same tokens, found without a search for nearly all u. Chen, Asau 1974 (guide table)."""
     cumulative = _cumulative(p)
+    small = np.min_scalar_type(-len(p))  # the table stays in the processor's cache
     ends = np.bincount(np.ceil(cumulative * BUCKETS).astype(np.intp), minlength=BUCKETS + 1)  # BUCKETS is a power of 2: exact
-    first = np.cumsum(ends)  # by bucket, the token in whose share it begins
-    guide = np.where(first[:-1] == first[1:], first[:-1], -1)  # −1: more than one token shares the bucket
+    first = np.cumsum(ends, dtype=small)  # by bucket, the token in whose share it begins
+    guide = np.where(first[:-1] == first[1:], first[:-1], small.type(-1))  # −1: more than one token shares the bucket
 
     def draws(u: Floats) -> NDArray[np.intp]:
-        tokens = guide[(u * BUCKETS).astype(np.intp)]
+        tokens = guide[(u * BUCKETS).astype(np.intp)].astype(np.intp)
         shared = np.flatnonzero(tokens < 0)
         tokens[shared] = np.searchsorted(cumulative, u[shared], side="right")
         return tokens

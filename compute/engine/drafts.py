@@ -48,7 +48,7 @@ def source(name: str, target: Model, dtype: str = "float32") -> Source:
         return Source(name, lambda capacity: Lookup(target.config.vocabulary), 0)
     if name == MTP:
         head = mtp.load(target)
-        return Source(name, lambda capacity: mtp.MtpDraft(head, target, capacity), head.parameters() + target.weights.head.weight.numel())
+        return Source(name, lambda capacity: mtp.MtpDraft(head, target, capacity), head.parameters())
     if name == BOTH:  # a match of two tokens or more is trusted, else the small model guesses
         small = source(DRAFTS["smollm2-135m"][0], target, dtype)
         return Source(name, lambda capacity: Either(Lookup(target.config.vocabulary, shortest=2), small.new(capacity)), small.parameters)

@@ -10,7 +10,7 @@ from torch import Tensor
 from compute.engine import directory, gguf_file
 from compute.engine.device import choose_device, choose_dtype, exact_float32, threads_for
 from compute.engine.errors import ModelMissing, NotSupported, TensorWrong
-from compute.engine.model import Config, Layer, Linear, Weights
+from compute.engine.model import Config, Layer, Linear, Weights, packed
 from compute.engine.tokens import Tokenizer
 
 
@@ -69,7 +69,7 @@ class Tensors:
         self.path, self.read, self.device, self.dtype = path, read, device, dtype
         self.unused = {name for name in names if not name.endswith("rotary_emb.inv_freq")}
 
-    def take(self, name: str, *shape: int) -> Tensor:
+    def take(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         if name not in self.unused:
             raise TensorWrong(
                 self.path,
@@ -88,7 +88,7 @@ class Tensors:
                 "use the configuration and the weights of the same model",
                 "请使用同一模型的配置与权重",
             )
-        return tensor.to(device=self.device, dtype=self.dtype)
+        return tensor.to(device=self.device, dtype=dtype or self.dtype)
 
     def refuse_leftovers(self) -> None:
         """A tensor nobody asked for is a part of the model that would be left out in silence."""
@@ -117,7 +117,7 @@ def assemble(config: Config, tensors: Tensors, inverse_frequencies: Tensor) -> W
     layers = tuple(assemble_layer(c, tensors, f"model.layers.{n}") for n in range(c.layers))
     norm = tensors.take("model.norm.weight", c.hidden)
     tensors.refuse_leftovers()
-    return Weights(c, embedding, layers, norm, Linear(head), inverse_frequencies)
+    return Weights(c, embedding, layers, norm, packed(Linear(head)), inverse_frequencies)
 
 
 def assemble_layer(c: Config, tensors: Tensors, at: str) -> Layer:
@@ -128,7 +128,7 @@ def assemble_layer(c: Config, tensors: Tensors, at: str) -> Layer:
     def linear(prefix: str, names: dict[str, int], inputs: int, bias: bool) -> Linear:
         weights = [tensors.take(f"{prefix}.{name}.weight", rows, inputs) for name, rows in names.items()]
         biases = [tensors.take(f"{prefix}.{name}.bias", rows) for name, rows in names.items()] if bias else []
-        return Linear(torch.cat(weights), torch.cat(biases) if bias else None)
+        return packed(Linear(torch.cat(weights), torch.cat(biases) if bias else None))
 
     qk_norm = None
     if c.qk_norm:

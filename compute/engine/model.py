@@ -59,15 +59,30 @@ class Config:
             raise ValueError(f"head_dim = {self.head_dim} is odd; rotary position turns pairs")
 
 
+PACKED_ROWS = 4  # from here on a packed matrix is the faster one; below, the plain product reads at full bandwidth
+
+
 @dataclass(frozen=True)
 class Linear:
     """y = x Wᵀ + b. Callable, so a quantized matrix can stand in its place."""
 
     weight: Tensor  # (out, in)
     bias: Tensor | None = None  # (out)
+    packed: Tensor | None = None  # the same numbers in the order in which oneDNN's kernels read them
 
     def __call__(self, x: Tensor) -> Tensor:
+        if self.packed is not None and x.numel() >= PACKED_ROWS * x.shape[-1]:
+            return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
         return F.linear(x, self.weight, self.bias)
+
+
+def packed(matrix: Linear) -> Linear:
+    """For products of a few rows (a batch, the guesses of a round): the plain kernel orders the whole matrix anew in each of
+    them, which on a CPU in float32 costs as much again as reading it. Takes the matrix's memory a second time."""
+    plain = matrix.weight
+    if plain.device.type != "cpu" or plain.dtype != torch.float32 or not torch.backends.mkldnn.is_available():
+        return matrix
+    return Linear(plain, matrix.bias, torch.ops.mkldnn._reorder_linear_weight(plain, PACKED_ROWS))
 
 
 @dataclass(frozen=True)

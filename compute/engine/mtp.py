@@ -3,7 +3,8 @@
 One block more. At position i it reads the target's hidden state h_i (after the final norm) and the embedding of token
 i + 1, and its output h'_i guesses token i + 2 through the target's own embedding and output matrix. For a further guess h'_i
 stands in h's place and the guess is the token. Keys and values of verified positions come from true hidden states: they
-are computed again from those once the target has read the position.
+are computed again from those once the target has read the position. Where the vocabulary is large, a head guesses from a
+shortlist of frequent tokens only (FR-Spec, arXiv:2502.14856): reading the whole output matrix would cost more than the block.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from compute import sampling as rules
 from compute.engine import directory
 from compute.engine.errors import ModelMissing
 from compute.engine.loader import Model, Tensors, assemble_layer
-from compute.engine.model import Config, KVCache, Layer, Linear, attention, feed_forward, logits, place, rms_norm, rotation
-from compute.engine.speculate import NO_DRAFT, Draft, distribution
+from compute.engine.model import Config, KVCache, Layer, Linear, attention, feed_forward, place, rms_norm, rotation
+from compute.engine.speculate import NO_DRAFT, Draft, distribution, largest_probability
 from compute.sampling import Sampling
 
 CHECKPOINTS = Path(__file__).parents[2] / "data" / "checkpoints"
@@ -38,6 +39,8 @@ class Head:
     projection: Linear  # (M, 2M)
     layer: Layer
     norm: Tensor  # (M)
+    output: Linear  # (V, M), the target's; or (R, M), its rows of the shortlist
+    shortlist: Tensor | None = None  # (R) token ids
 
     @property
     def device(self) -> torch.device:
@@ -48,9 +51,9 @@ class Head:
         return self.norm.dtype
 
     def parameters(self) -> int:
-        """Of the head alone: embedding and output matrix are the target's."""
+        """Multiplied for one guess; embedding and output matrix are the target's."""
         l = self.layer
-        matrices = (self.projection, l.qkv, l.out, l.gate_up, l.down)
+        matrices = (self.projection, l.qkv, l.out, l.gate_up, l.down, self.output)
         vectors = (self.hidden_norm, self.embedding_norm, l.attention_norm, l.mlp_norm, self.norm)
         return sum(m.weight.numel() for m in matrices) + sum(v.numel() for v in vectors)
 
@@ -74,6 +77,7 @@ def load(target: Model, folder: Path | None = None) -> Head:
 
     c, w = target.config, target.weights
     tensors, width = Tensors(folder, files, read, w.device, w.dtype), c.hidden
+    shortlist = tensors.take("shortlist", *directory.tensor_shapes(files["shortlist"])["shortlist"], dtype=torch.int64) if "shortlist" in files else None
     head = Head(
         config=replace(c, layers=1, qkv_bias=False, out_bias=False, mlp_bias=False, qk_norm=False),
         hidden_norm=tensors.take("hidden_norm.weight", width),
@@ -81,6 +85,8 @@ def load(target: Model, folder: Path | None = None) -> Head:
         projection=Linear(tensors.take("projection.weight", width, 2 * width)),
         layer=assemble_layer(replace(c, qkv_bias=False, out_bias=False, mlp_bias=False, qk_norm=False), tensors, "layer"),
         norm=tensors.take("norm.weight", width),
+        output=w.head if shortlist is None else Linear(w.head.weight[shortlist]),
+        shortlist=shortlist,
     )
     tensors.refuse_leftovers()
     return head
@@ -100,11 +106,20 @@ def outputs(head: Head, target: Model, hidden: Tensor, following: Tensor, cache:
     return rms_norm(x, head.norm, c.norm_eps)
 
 
-class MtpDraft:
-    """A Drafter. What its last guesses left in the cache is written over, from true hidden states."""
+@torch.inference_mode()
+def guess_logits(head: Head, out: Tensor, vocabulary: int) -> Tensor:
+    """h' (M) → logits (V) in float32, −inf beside the shortlist."""
+    row = head.output(out).float()
+    if head.shortlist is None:
+        return row
+    return row.new_full((vocabulary,), -torch.inf).index_copy(0, head.shortlist, row)
 
-    def __init__(self, head: Head, target: Model, capacity: int):
-        self.head, self.target = head, target
+
+class MtpDraft:
+    """A Drafter. What its last guesses left in the cache is written over, from true hidden states. `sure` as for ModelDraft."""
+
+    def __init__(self, head: Head, target: Model, capacity: int, sure: float = 0.0):
+        self.head, self.target, self.sure = head, target, sure
         self.cache = KVCache(head, 1, min(capacity, target.config.context))
 
     def draft(self, text: Sequence[int], hidden: Tensor, k: int, sampling: Sampling, random: np.random.Generator) -> Draft:
@@ -114,7 +129,10 @@ class MtpDraft:
         for _ in range(k):
             positions = torch.arange(start, start + len(following))[None]
             out = outputs(self.head, self.target, states, torch.tensor([following]), self.cache, positions)
-            q.append(distribution(logits(self.target.weights, out[0, -1]), sampling))
+            row = guess_logits(self.head, out[0, -1], self.target.config.vocabulary)
+            if largest_probability(row) < self.sure:
+                break
+            q.append(distribution(row, sampling))
             guesses.append(int(rules.draw(q[-1], [random.random()])[0]))
             start, states, following = start + len(following), out[:, -1:], guesses[-1:]
         return Draft(tuple(guesses), np.stack(q)) if guesses else NO_DRAFT

@@ -140,10 +140,11 @@ def distribution(logits: Tensor, sampling: Sampling) -> Floats:
 
 
 class ModelDraft:
-    """A smaller model of the same vocabulary, with a cache of its own."""
+    """A smaller model of the same vocabulary, with a cache of its own. It stops guessing where its likeliest token has less
+    than the probability `sure`; that depends on q alone, so the rule stays exact."""
 
-    def __init__(self, model: Model, capacity: int):
-        self.model, self.read = model, []  # the tokens whose keys and values the cache holds
+    def __init__(self, model: Model, capacity: int, sure: float = 0.0):
+        self.model, self.sure, self.read = model, sure, []  # read: the tokens whose keys and values the cache holds
         self.cache = KVCache(model.weights, 1, min(capacity, model.config.context))
 
     def draft(self, text: Sequence[int], hidden: Tensor, k: int, sampling: Sampling, random: np.random.Generator) -> Draft:
@@ -153,7 +154,10 @@ class ModelDraft:
         room = self.model.config.context + 1 - len(text)  # its context may be shorter than the target's
         new, guesses, q = list(text[kept:]), [], []
         for _ in range(min(k, room)):
-            q.append(distribution(self._after(new), sampling))
+            row = self._after(new)
+            if largest_probability(row) < self.sure:
+                break
+            q.append(distribution(row, sampling))
             guesses.append(int(rules.draw(q[-1], [random.random()])[0]))
             new = guesses[-1:]
         return Draft(tuple(guesses), np.stack(q)) if guesses else NO_DRAFT
@@ -163,6 +167,11 @@ class ModelDraft:
         positions = torch.arange(len(self.read), len(self.read) + len(new))[None]
         self.read += new
         return forward(self.model.weights, torch.tensor([new]), self.cache, positions, last_only=True)[0, -1]
+
+
+def largest_probability(logits: Tensor) -> float:
+    """Of the softmax of logits (V), at temperature 1."""
+    return float((logits.max() - logits.logsumexp(0)).exp())
 
 
 def common(a: Sequence[int], b: Sequence[int]) -> int:

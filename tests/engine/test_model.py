@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from compute.engine.generate import decode
-from compute.engine.model import Config, KVCache, Rope, forward
+from compute.engine.model import PACKED_ROWS, Config, KVCache, Linear, Rope, forward, packed
 
 from . import tiny
 
@@ -73,3 +73,22 @@ def test_impossible_shapes_are_refused_at_birth(change, words):
     shape = dict(vocabulary=8, hidden=8, intermediate=8, layers=1, heads=2, kv_heads=2, head_dim=4, context=8)
     with pytest.raises(ValueError, match=words):
         Config(architecture="LlamaForCausalLM", norm_eps=1e-5, rope=Rope(1e4), **(shape | change))
+
+
+@pytest.mark.parametrize("rows", [1, 2, PACKED_ROWS - 1, PACKED_ROWS, 5, 9, 64])
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_packed_matrix_gives_the_plain_product(rows, bias):
+    """Catches: a forgotten bias, a transposed or wrongly shaped packing, a batch dimension lost."""
+    random = torch.Generator().manual_seed(rows)
+    plain = Linear(torch.randn(96, 64, generator=random), torch.randn(96, generator=random) if bias else None)
+    x = torch.randn(1, rows, 64, generator=random)
+    made = packed(plain)
+    assert (made.packed is not None) == torch.backends.mkldnn.is_available()
+    exact = x.double() @ plain.weight.double().T + (plain.bias.double() if bias else 0)
+    assert made(x).shape == (1, rows, 96)
+    assert float((made(x) - exact).abs().max()) < 1e-4
+
+
+def test_only_float32_is_packed():
+    """Catches: a bfloat16 matrix handed to a float32 kernel."""
+    assert packed(Linear(torch.ones(8, 8, dtype=torch.bfloat16))).packed is None

@@ -10,14 +10,14 @@ from safetensors.torch import load_file, save_file
 from compute.engine import mtp, registry
 from compute.engine.errors import ModelMissing, TensorWrong
 from compute.engine.model import KVCache, Layer, Linear, hidden_states
-from compute.sampling import GREEDY
+from compute.sampling import GREEDY, Sampling
 
 from . import tiny
 
 PROMPT = tiny.ids(10)[0].tolist()
 
 
-def random_head(target, seed=3) -> mtp.Head:
+def random_head(target, seed=3, shortlist=None) -> mtp.Head:
     """An untrained head for any target."""
     c, draw = target.config, torch.Generator().manual_seed(seed)
     heads = c.heads + 2 * c.kv_heads
@@ -33,7 +33,11 @@ def random_head(target, seed=3) -> mtp.Head:
         Linear(some(2 * c.intermediate, c.hidden)), Linear(some(c.hidden, c.intermediate)),
     )  # fmt: skip
     plain = replace(c, layers=1, qkv_bias=False, out_bias=False, mlp_bias=False, qk_norm=False)
-    return mtp.Head(plain, norm(), norm(), Linear(some(c.hidden, 2 * c.hidden)), layer, norm())
+    return mtp.Head(plain, norm(), norm(), Linear(some(c.hidden, 2 * c.hidden)), layer, norm(), output(target, shortlist), shortlist)
+
+
+def output(target, shortlist):
+    return target.weights.head if shortlist is None else Linear(target.weights.head.weight[shortlist])
 
 
 def stored(head: mtp.Head) -> dict[str, torch.Tensor]:
@@ -46,6 +50,7 @@ def stored(head: mtp.Head) -> dict[str, torch.Tensor]:
     tensors |= {"layer.mlp.gate_proj.weight": gate, "layer.mlp.up_proj.weight": up, "layer.mlp.down_proj.weight": l.down.weight}
     tensors |= {"layer.input_layernorm.weight": l.attention_norm, "layer.post_attention_layernorm.weight": l.mlp_norm}
     tensors |= {"hidden_norm.weight": head.hidden_norm, "embedding_norm.weight": head.embedding_norm, "norm.weight": head.norm}
+    tensors |= {} if head.shortlist is None else {"shortlist": head.shortlist}
     return {k: v.contiguous() for k, v in (tensors | {"projection.weight": head.projection.weight}).items()}
 
 
@@ -60,7 +65,37 @@ def test_a_head_comes_back_from_its_file(model, folder):
     ours, loaded = random_head(model), mtp.load(model, folder)
     for name, tensor in stored(ours).items():
         assert torch.equal(tensor, stored(loaded)[name]), name
-    assert loaded.parameters() == sum(t.numel() for t in stored(ours).values())
+    assert loaded.parameters() == sum(t.numel() for t in stored(ours).values()) + model.weights.head.weight.numel()
+
+
+def test_a_shortlist_bounds_the_guesses(model, tmp_path):
+    """Catches: guesses that name places in the shortlist instead of tokens, or q with mass beside it."""
+    shortlist = torch.arange(3, model.config.vocabulary, 7)
+    save_file(stored(random_head(model, shortlist=shortlist)), tmp_path / "model.safetensors")
+    head = mtp.load(model, tmp_path)
+    assert torch.equal(head.shortlist, shortlist) and torch.equal(head.output.weight, model.weights.head.weight[shortlist])
+    h = hidden_states(model.weights, torch.tensor([PROMPT[:-1]]), None, torch.arange(len(PROMPT) - 1)[None])[0]
+    for sampling in (GREEDY, Sampling(1.0)):
+        found = mtp.MtpDraft(head, model, 64).draft(PROMPT, h, 4, sampling, np.random.default_rng(0))
+        assert set(found.tokens) <= set(shortlist.tolist())
+        beside = np.setdiff1d(np.arange(model.config.vocabulary), shortlist)
+        assert not found.q[:, beside].any() and found.q.sum(-1) == pytest.approx(1)
+    row = mtp.outputs(head, model, h[None], torch.tensor([PROMPT[1:]]), KVCache(head, 1, 64), torch.arange(len(h))[None])[0, -1]
+    assert found.q[0] == pytest.approx(_softmax_over(row, model, shortlist), abs=1e-5)
+
+
+def _softmax_over(row, model, shortlist):
+    scores = {int(t): float(row @ model.weights.head.weight[t]) for t in shortlist}
+    total = sum(np.exp(s) for s in scores.values())
+    return np.array([np.exp(scores[t]) / total if t in scores else 0.0 for t in range(model.config.vocabulary)])
+
+
+def test_an_unsure_head_guesses_less(model):
+    """Catches: a threshold that is never asked, or asked of the wrong distribution."""
+    head = random_head(model)
+    h = hidden_states(model.weights, torch.tensor([PROMPT[:-1]]), None, torch.arange(len(PROMPT) - 1)[None])[0]
+    counts = [len(mtp.MtpDraft(head, model, 64, sure).draft(PROMPT, h, 4, GREEDY, np.random.default_rng(0)).tokens) for sure in (0.0, 1.1)]
+    assert counts == [4, 0]
 
 
 def test_a_wrong_file_is_refused(model, folder):
