@@ -1,6 +1,7 @@
 """The steps in order: corpus, tokenizer, train, distil, noise, card. `all` chains train, distil and noise.
 
-For speculative decoding besides: mtp (a head on mini-256), teach and draft (a small draft for SmolLM2)."""
+For speculative decoding besides: mtp (a head on mini-256 or, after teach, on SmolLM2), teach and draft (a small draft for
+SmolLM2)."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ import os
 from compute.training import mixture
 
 MINIS = ("mini-256", "mini-128", "mini-64")
-DRAFTS = ("mini-256-mtp", "smollm2-draft")
+DRAFTS = ("mini-256-mtp", "smollm2-draft", "smollm2-135m-mtp")
+HEADS = ("mini-256-mtp", "smollm2-135m-mtp")
 
 
 def corpus_step(_: argparse.Namespace) -> None:
@@ -64,10 +66,18 @@ def distil_step(options: argparse.Namespace) -> None:
 
 
 def mtp_step(options: argparse.Namespace) -> None:
-    """A multi-token prediction head on mini-256, which then drafts for itself."""
-    from compute.training import mtp
+    """A multi-token prediction head, with which mini-256 or SmolLM2 then drafts for itself."""
+    import torch
 
-    mtp.train(options.compile)
+    from compute.engine import registry
+    from compute.training import mtp, smollm2_mtp
+
+    for name in options.models or [mtp.NAME]:
+        if name == mtp.NAME:
+            mtp.train(options.compile)
+        else:
+            torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 0)) or torch.get_num_threads())
+            smollm2_mtp.train(registry.shared().get(smollm2_mtp.TARGET))
 
 
 def teach_step(options: argparse.Namespace) -> None:
@@ -134,11 +144,14 @@ def main() -> None:
             sub.add_argument("models", nargs="*", metavar="model", help="mini-256 (the default), mini-128 or mini-64")
         if name == "distil":
             sub.add_argument("models", nargs="*", metavar="model", help="mini-64 or mini-128; default: both")
+        if name == "mtp":
+            sub.add_argument("models", nargs="*", metavar="head", help=f"{' or '.join(HEADS)}; default: the first")
         if name == "card":
-            sub.add_argument("models", nargs="*", metavar="model", help="also mini-256-mtp, smollm2-draft; default: the minis")
+            sub.add_argument("models", nargs="*", metavar="model", help=f"also {', '.join(DRAFTS)}; default: the minis")
     options = parser.parse_args()
-    if unknown := set(options.models or ()) - {*MINIS, *(DRAFTS if options.step is card_step else ())}:
-        parser.error(f"no model {', '.join(sorted(unknown))}; there are {', '.join(MINIS)}")
+    known = {card_step: MINIS + DRAFTS, mtp_step: HEADS}.get(options.step, MINIS)
+    if unknown := set(options.models or ()) - set(known):
+        parser.error(f"no model {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     options.step(options)
 
 

@@ -48,6 +48,7 @@ SHAPES = {
     "mini-128": Shape(width=128, heads=4, kv_heads=2, hidden=384),
     "mini-64": Shape(width=64, heads=2, kv_heads=1, hidden=192),
     "smollm2-draft": Shape(width=128, heads=4, kv_heads=2, hidden=512, layers=3, vocabulary=49_152),
+    "smollm2-mtp": Shape(width=576, heads=9, kv_heads=3, hidden=1536, layers=1, vocabulary=49_152),
 }
 
 
@@ -130,9 +131,9 @@ class Llama(nn.Module):
         return F.linear(self.hidden(tokens), self.embed_tokens.weight)
 
 
-def keep_turns(module: nn.Module, shape: Shape) -> None:
+def keep_turns(module: nn.Module, shape: Shape, theta: float = ROPE_THETA) -> None:
     """Buffers cos and sin, (position, head dimension)."""
-    frequencies = 1 / ROPE_THETA ** (torch.arange(0, shape.head, 2).float() / shape.head)
+    frequencies = 1 / theta ** (torch.arange(0, shape.head, 2).float() / shape.head)
     angles = torch.outer(torch.arange(POSITIONS).float(), frequencies)  # (position, dim / 2)
     module.register_buffer("cos", torch.cat([angles.cos()] * 2, -1), persistent=False)
     module.register_buffer("sin", torch.cat([angles.sin()] * 2, -1), persistent=False)

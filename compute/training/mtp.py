@@ -1,4 +1,4 @@
-"""A multi-token prediction head on mini-256: the target drafts for itself (DeepSeek-V3 report, arXiv:2412.19437, §2.2).
+"""A multi-token prediction head, here on mini-256: the target drafts for itself (DeepSeek-V3 report, arXiv:2412.19437, §2.2).
 
 One block more, fed with what the target has computed anyway: its last hidden state h_i (after the final norm) and the
 embedding of the token that follows. It guesses the token after that. A further guess feeds the head's own output where
@@ -33,14 +33,14 @@ RECIPE = Recipe(NAME, TARGET, steps=1_200)
 class Head(nn.Module):
     """hidden_norm, embedding_norm, projection (M, 2M), one Llama block, norm. No embedding of its own."""
 
-    def __init__(self, shape: mini.Shape, seed: int = 0):
+    def __init__(self, shape: mini.Shape, seed: int = 0, theta: float = mini.ROPE_THETA):
         super().__init__()
-        self.shape = shape
+        self.shape, self.theta = shape, theta
         self.hidden_norm, self.embedding_norm = mini.Norm(shape.width), mini.Norm(shape.width)
         self.projection = nn.Linear(2 * shape.width, shape.width, bias=False)
         self.layer = mini.Block(shape)
         self.norm = mini.Norm(shape.width)
-        mini.keep_turns(self, shape)
+        mini.keep_turns(self, shape, theta)
         mini.reset(self, seed)
 
     def forward(self, hidden: Tensor, embedded: Tensor, depth: int) -> list[Tensor]:
@@ -156,26 +156,33 @@ def train(compiled: bool = False) -> None:
     (folder / "training-log.json").write_text(json.dumps(log, indent=1) + "\n", encoding="utf-8")
 
 
-def save(head: Head, folder: Path) -> None:
-    """model.safetensors (float32) and config.json: the target's sizes, and its name."""
+def save(
+    head: Head, folder: Path, *, target: str = TARGET, dtype: torch.dtype = torch.float32, shortlist: Tensor | None = None
+) -> None:
+    """model.safetensors and config.json: the target's sizes, and its name. `shortlist` (R): ids of the tokens that the head
+    guesses among, if not all."""
     folder.mkdir(parents=True, exist_ok=True)
     partial = folder / "model.safetensors.partial"
-    save_file({k: v.detach().clone().contiguous() for k, v in head.state_dict().items()}, partial, metadata={"format": "pt"})
+    tensors = {k: v.detach().to(dtype).clone().contiguous() for k, v in head.state_dict().items()}
+    save_file(tensors | ({} if shortlist is None else {"shortlist": shortlist}), partial, metadata={"format": "pt"})
     partial.chmod(0o644)
     partial.replace(folder / "model.safetensors")
     s = head.shape
     about = {
-        "target": TARGET, "depth_trained": DEPTH, "hidden_size": s.width, "intermediate_size": s.hidden,
+        "target": target, "depth_trained": DEPTH, "hidden_size": s.width, "intermediate_size": s.hidden,
         "num_attention_heads": s.heads, "num_key_value_heads": s.kv_heads, "head_dim": s.head,
-        "rms_norm_eps": mini.NORM_EPS, "rope_theta": mini.ROPE_THETA, "max_position_embeddings": mini.POSITIONS,
-        "dtype": "float32",
+        "rms_norm_eps": mini.NORM_EPS, "rope_theta": head.theta, "max_position_embeddings": mini.POSITIONS,
+        "dtype": str(dtype).removeprefix("torch."),
     }  # fmt: skip
+    if shortlist is not None:
+        about["shortlist"] = len(shortlist)
     (folder / "config.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
 
 
 def load(folder: Path) -> Head:
+    """In float32, without the shortlist."""
     c = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     shape = mini.Shape(c["hidden_size"], c["num_attention_heads"], c["num_key_value_heads"], c["intermediate_size"])
-    head = Head(shape)
-    head.load_state_dict(load_file(folder / "model.safetensors"))
+    head = Head(shape, theta=c["rope_theta"])
+    head.load_state_dict({k: v.float() for k, v in load_file(folder / "model.safetensors").items() if k != "shortlist"})
     return head.eval()
