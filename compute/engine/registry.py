@@ -27,7 +27,7 @@ from compute.errors import UnknownName
 
 ROOT = Path(__file__).parents[2]
 CHECKPOINTS = {"mini-256": "Mini 256", "mini-128": "Mini 128", "mini-64": "Mini 64"}
-CHECKPOINTS |= {"smollm2-draft": "SmolLM2 draft"}  # guesses for SmolLM2; of no use alone
+DRAFTS = {"smollm2-draft": "SmolLM2 draft"}  # guess for another model; of no use alone
 SETTINGS_VARIABLE = "INFERENCE_LAB_MODELS"
 ENTRY_KEYS = {"path": str, "name": str, "dtype": str, "device": str, "default": bool}
 
@@ -39,7 +39,7 @@ class Entry:
     id: str
     name: str
     path: Path
-    source: Literal["checkpoint", "optional", "operator"]
+    source: Literal["checkpoint", "draft", "optional", "operator"]
     dtype: str = "float32"
     device: str = "auto"
 
@@ -97,7 +97,8 @@ class Registry:
 
 def discover(root: Path = ROOT, settings: Path | None = None) -> Registry:
     """What there is. `settings`: the models.toml; else the one INFERENCE_LAB_MODELS names, else root/models.toml if there."""
-    entries = [Entry(id, name, root / "data/checkpoints" / id, "checkpoint") for id, name in CHECKPOINTS.items()]
+    ours = (("checkpoint", CHECKPOINTS), ("draft", DRAFTS))
+    entries = [Entry(id, name, root / "data/checkpoints" / id, source) for source, names in ours for id, name in names.items()]
     entries.append(Entry(smollm2.ID, smollm2.NAME, smollm2.gguf_path(root), "optional"))
     named = settings or os.environ.get(SETTINGS_VARIABLE)
     file = Path(named) if named else root / "models.toml"
@@ -152,7 +153,8 @@ def require(entry: Entry) -> None:
     if entry.path.exists():
         return
     out, out_zh = {
-        "checkpoint": (f"train it: python -m compute train {entry.id}", f"请训练：python -m compute train {entry.id}"),
+        "checkpoint": (f"train it: python -m compute.training train {entry.id}", f"请训练：python -m compute.training train {entry.id}"),
+        "draft": ("train it: python -m compute.training teach, then the same with draft", "请训练：先 python -m compute.training teach，再同样用 draft"),
         "optional": ("fetch it: python3 run.py models", "请下载：python3 run.py models"),
         "operator": ("correct path in models.toml", "请改正 models.toml 里的 path"),
     }[entry.source]

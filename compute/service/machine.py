@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from compute.measures.models import MINIS
 from compute.service.schema import Conditions
 
 CHECKPOINTS = Path(__file__).parents[2] / "data" / "checkpoints"
@@ -71,10 +72,10 @@ class Machine:
         )
 
     def models_known(self) -> tuple[str, ...]:
-        """Models that can be loaded, the default first."""
+        """Models that can be loaded and talked to, the default first; those that only draft for another are not among them."""
         if self.registry is None:
-            return tuple(sorted(config.parent.name for config in CHECKPOINTS.glob("*/config.json")))
-        usable = [line for line in self.registry.listing() if not line.trouble]
+            return tuple(name for name in MINIS if (CHECKPOINTS / name / "config.json").is_file())
+        usable = [line for line in self.registry.listing() if not line.trouble and line.source != "draft"]
         return tuple(line.id for line in sorted(usable, key=lambda line: not line.is_default))
 
     def models_loaded(self) -> tuple[str, ...]:

@@ -45,7 +45,7 @@ def test_our_checkpoint_writes_the_same_with_and_without_cache(name):
 
 def test_a_missing_checkpoint_says_how_to_get_it(tmp_path):
     """Catches: a traceback on a fresh checkout."""
-    with pytest.raises(ModelMissing, match="mini-64.*train it: python -m compute train mini-64"):
+    with pytest.raises(ModelMissing, match="mini-64.*train it: python -m compute.training train mini-64"):
         registry.discover(root=tmp_path).get("mini-64")
 
 

@@ -1,5 +1,6 @@
 """Which models there are, and which is meant."""
 
+import re
 import threading
 import time
 
@@ -9,6 +10,7 @@ import torch
 from compute.engine import registry
 from compute.engine.errors import DoesNotFit, ModelMissing, SettingWrong
 from compute.errors import UnknownName
+from compute.service.machine import Machine
 
 
 @pytest.fixture
@@ -124,3 +126,27 @@ def test_a_file_of_ours_is_named_as_the_repository_has_it():
             assert "data/checkpoints/mini-1" in error.message(lang) and str(registry.ROOT) not in error.message(lang)
     with pytest.raises(ModelMissing, match="/srv/none is not there"):
         registry.require(registry.Entry("a", "A", registry.Path("/srv/none"), "operator"))
+
+
+@pytest.mark.parametrize("name", ["smollm2-draft", "mini-64"])
+def test_the_way_out_is_a_command_that_exists(name, root, monkeypatch, capsys):
+    """Catches: a hint that names a command which is not there."""
+    from compute.training import __main__ as training
+
+    with pytest.raises(ModelMissing) as missing:
+        registry.discover(root).get(name)
+    step = re.search(r"python -m compute\.training (\w+)", missing.value.message("en"))[1]
+    monkeypatch.setattr("sys.argv", ["compute.training", step, "--help"])
+    with pytest.raises(SystemExit) as left:
+        training.main()
+    assert left.value.code == 0 and step in capsys.readouterr().out
+
+
+def test_what_only_drafts_is_no_model_to_talk_to(root):
+    """Catches: the MTP head, which is no model, or a draft, which writes nonsense alone, offered on the pages."""
+    machine = Machine()
+    before = machine.models_known()
+    machine.registry = registry.discover()
+    after = machine.models_known()
+    assert before == ("mini-256", "mini-128", "mini-64") and set(before) <= set(after)
+    assert not {id for id in after if "draft" in id or "mtp" in id}
