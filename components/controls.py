@@ -64,9 +64,10 @@ class Text:
 
 Control = Stops | Range | Choice | Toggle | Text
 SEGMENTS = 5  # more options than this become a select box
+NARROW_SEGMENTS = 3  # in a quarter of the width
 
 
-def render(control: Control, key: str, value: Any, words: Words, changed: Callable[[], None]) -> None:
+def render(control: Control, key: str, value: Any, words: Words, changed: Callable[[], None], segments: int = SEGMENTS) -> None:
     """Put the control on the page with `value`; `changed` runs when the learner moves it."""
     label = words(f"control.{control.field}")
     common = {"key": key, "on_change": changed, "help": words.get(f"help.{control.field}") or None}
@@ -93,7 +94,7 @@ def render(control: Control, key: str, value: Any, words: Words, changed: Callab
                 ours = f"option.{field}.{id}"
                 return words(ours) if name is None or ours in words.table else name(id)
 
-            if len(ids) <= SEGMENTS:
+            if len(ids) <= segments:
                 st.segmented_control(label, ids, default=value, format_func=labelled, required=True, **common)
             else:
                 st.selectbox(label, ids, index=ids.index(value), format_func=labelled, **common)

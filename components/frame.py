@@ -315,7 +315,7 @@ def _picked(key: str, slot: str, clicks, base, state):
 
 
 def _put_controls(widget, key: str, words: Words, ours: Words, base, state) -> None:
-    def one(control):
+    def one(control, segments=controls.SEGMENTS):
         field = control.field
 
         def changed():
@@ -323,7 +323,7 @@ def _put_controls(widget, key: str, words: Words, ours: Words, base, state) -> N
             state["complaints"] = []
             _write_url(key, base, state)
 
-        controls.render(control, f"{key}.{field}", {**base, **state["values"]}[field], words, changed)
+        controls.render(control, f"{key}.{field}", {**base, **state["values"]}[field], words, changed, segments)
 
     used = [control for control in widget.controls if control.when(state["current"])]
     first, folded = used[: widget.shown], used[widget.shown :]
@@ -336,7 +336,7 @@ def _put_controls(widget, key: str, words: Words, ours: Words, base, state) -> N
                 for row in range(0, len(folded), FOLDED):
                     for column, control in zip(st.columns(FOLDED), folded[row : row + FOLDED]):
                         with column:
-                            one(control)
+                            one(control, controls.NARROW_SEGMENTS)
 
 
 # ---- predict first

@@ -76,8 +76,25 @@ def test_words_have_the_same_keys_in_both_languages(id):
     for control in WIDGETS[id].controls:
         assert zh(f"control.{control.field}") and en(f"control.{control.field}")
         assert control.field in {f for f in WIDGETS[id].Params.__dataclass_fields__}
+        if isinstance(control, controls.Choice):
+            assert all(_labelled(control, option, zh) and _labelled(control, option, en) for option in control.options())
     for name, guess in WIDGETS[id].guesses.items():
         assert zh(f"guess.{name}.question") and all(zh(f"guess.{name}.choice.{c}") for c in guess.choices)
+
+
+def _labelled(control, option, words):
+    """What the learner reads on an option; as `controls.render` finds it."""
+    ours = f"option.{control.field}.{option}"
+    return words(ours) if control.name is None or ours in words.table else control.name(option)
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_a_stored_prompt_has_one_name(lang):
+    """Catches: a prompt that a learner knows by one name and finds under another in the next instrument."""
+    names = {id: {prompt: words.table[f"option.prompt.{prompt}"] for prompt in PROMPTS}
+             for id, words in ((id, widget.words(lang)) for id, widget in WIDGETS.items()) if "option.prompt.giving" in words.table}  # fmt: skip
+    assert {"overlay", "replay", "greedy-stepper", "temperature"} <= set(names)
+    assert all(found == names["overlay"] for found in names.values()), names
 
 
 @pytest.mark.parametrize("folder", [HERE, *(w.folder for w in WIDGETS.values())], ids=lambda p: p.name)
