@@ -174,7 +174,8 @@ STYLE = """
 .again i { font-style: normal; color: var(--lab-muted); padding: 0 4px; }
 .again .again-more { font-size: 13px; color: var(--lab-muted); }
 .again-table td.now { background: var(--lab-accent-soft); }
-.again-table small { color: var(--lab-muted); font-size: 13px; display: block; }
+.again-table small { color: var(--lab-muted); font-size: 13px; margin-left: 10px; }
+@media (max-width: 1000px) { .again-table small { display: block; margin: 0; } }
 """
 
 

@@ -50,6 +50,7 @@ function heads(data, p, tools) {
     const words = tools.words('plain'), x = tools.width - tools.measure(words, 13) - 8;
     out += text(tools.width - 1, y + 19, words, 'class="small muted" text-anchor="end"') + rect(x - 6, y + 7, 2, 16, c('ink'));
   }
+  if (p.narrow && data.plain_too) out += rect(p.right, y + 24, 2, 16, c('ink')) + text(p.right + 9, y + 36, tools.words('plain'), 'class="small muted"');
   if (data.old_t && p.narrow) out += rect(0, y + 27, 16, 10, 'none', `stroke="${c('ghost')}" stroke-width="1.5"`) + text(22, y + 36, tools.words('old', { t: data.old_t }), 'class="small muted"');
   else if (data.old_t) {
     const words = tools.words('old', { t: data.old_t }), x = tools.width - tools.measure(words, 13) - 8;

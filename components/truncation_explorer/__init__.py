@@ -346,7 +346,7 @@ def _rules(result: Result, scene: Scene) -> dict[str, Any]:
     for row, offset in zip(here, _apart_px([row["n"] for row in here], most)):
         row["dy"] = offset
     by = {"field": "id", "type": "nominal", "legend": None}
-    ink, halo = {"color": tone("ink")}, {"color": tone("paper"), "stroke": tone("paper"), "strokeWidth": 5}
+    ink, halo = {"color": tone("ink")}, {"color": tone("paper"), "stroke": tone("paper"), "strokeWidth": 9}
     right = t > HOTTEST / 2
     label = {"type": "text", "fontSize": 13, "fontWeight": 600, "baseline": "middle", "align": "right" if right else "left", "dx": -12 if right else 12, "dy": {"expr": "datum.dy"}}
     return {
@@ -419,7 +419,7 @@ def _list(result: Result, words: Words, lang: str) -> str:
     boundary = words("list.boundary") if result.kept > LISTED else ""
     return (
         f'<style>{STYLE}</style><section class="cut-list"><p class="cut-head">{_e(words("list.title", listed=min(LISTED, len(result.p)), all=f"{len(result.p):,}"))}</p>'
-        f'<p class="cut-more">{_e(words("list.more"))}{_e(boundary)}</p><div>{"".join(chips)}</div></section>'
+        f'<p class="cut-more">{_e(words("list.more"))}<var>{_e(words("list.after"))}</var>{_e(words("list.stop"))}{_e(boundary)}</p><div>{"".join(chips)}</div></section>'
     )
 
 
@@ -464,7 +464,8 @@ STYLE = """
 .cut-list .cut { border-color: var(--lab-rejected); background: repeating-linear-gradient(135deg, transparent 0 5px, color-mix(in srgb, var(--lab-rejected) 18%, transparent) 5px 7px); }
 .cut-list .cut b { text-decoration: line-through; text-decoration-color: var(--lab-rejected); }
 .cut-list .cut-gap { border: 0; }
-.cut-list var { font-style: normal; color: var(--lab-ink); }
+.cut-list var { font-style: normal; }
+.cut-list span var { color: var(--lab-ink); }
 @media (max-width: 480px) { .cut-list var { display: none; } .cut-list span { padding: 1px 5px; } }
 .cut-texts ul { list-style: none; margin: 0; padding: 0; display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); gap: 8px 24px; }
 .cut-texts li { margin: 0; padding: 8px 0; border-top: 1px solid var(--lab-hairline); }

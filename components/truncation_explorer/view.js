@@ -65,7 +65,8 @@ function areas(data, p, tools, px) {
   }
   out += `<path d="${stairs(after, 0, split)}V${r(floor)}" fill="none" stroke="${c('target')}" stroke-width="2"/>`;
   out += names(data, p, tools, px, py, before, floor) + borders(data, p, tools, border, floor, split < last);
-  return out + key(p, tools, most, data);
+  const tallest = (x0, x1) => Math.max(0, ...before.map((d, i) => (px(edges[i]) < x1 && px(edges[i + 1]) > x0 ? Math.max(d, after[i]) : 0)));
+  return out + key(p, tools, most, data, tallest);
 }
 
 // tokens that are wide enough to carry their name
@@ -85,18 +86,19 @@ function borders(data, p, tools, border, floor, some) {
   const c = tools.colour, y = p.top - 14, end = p.left + p.wide;
   const kept = data.kept_says, cut = data.cut_says, wk = tools.measure(kept, 14) * 1.04, wc = tools.measure(cut, 14) * 1.04;
   let out = some ? rect(border - 1, p.top - 8, 2, p.high + 8, c('ink')) : '';
-  const xk = Math.max(p.left, Math.min(border - 10 - wk, end - wk)), room = end - border > wc + 12;
-  out += text(xk, xk + wk > border - 4 && some ? y - 18 : y, tools.esc(kept), `font-weight="650" style="fill:${c('accepted')}"`);
+  const xk = Math.max(p.left, Math.min(border - 10 - wk, end - wk)), room = end - border > wc + 12, meets = xk + wk > (room ? border - 4 : end - wc - 8);
+  out += text(xk, meets && some ? y - 18 : y, tools.esc(kept), `font-weight="650" style="fill:${c('accepted')}"`);
   if (some) out += text(room ? border + 10 : end, y, tools.esc(cut), `font-weight="650" style="fill:${c('rejected')}" ${room ? '' : 'text-anchor="end"'}`);
   return out;
 }
 
-// how large five percent are
-function key(p, tools, most, data) {
+// how large five percent are; on a phone where the bars are lowest
+function key(p, tools, most, data, tallest) {
   const c = tools.colour, share = [0.2, 0.1, 0.05, 0.02, 0.01].find((s) => size(s, p, most, data) < 46) ?? 0.01, side = size(share, p, most, data);
-  const x = p.narrow ? p.left + p.wide - side - 1 : 0, y = p.narrow ? p.top + 10 : p.top + 22, words = tools.words('key', { share: `${100 * share}%` });
+  const words = tools.words('key', { share: `${100 * share}%` }), wide = side + 12 + tools.measure(words, 13), places = [p.left, p.left + p.wide - wide];
+  const x = p.narrow ? (tallest(places[0], places[0] + wide) <= tallest(places[1], places[1] + wide) ? places[0] : places[1]) : 0, y = p.narrow ? p.top + 10 : p.top + 22;
   let out = rect(x + 0.5, y + 0.5, side - 1, side - 1, 'none', `stroke="${c('ink')}"`);
-  out += p.narrow ? text(x - 8, y + side / 2 + 5, words, 'class="small muted" text-anchor="end"') : text(x + side + 8, y + side / 2 + 5, words, 'class="small muted"');
+  out += text(x + side + 8, y + side / 2 + 5, words, `class="small muted" style="paint-order:stroke;stroke:${c('paper')};stroke-width:4px"`);
   if (!p.narrow) {
     out += text(0, p.top + 8, tools.words('area'), 'class="small" font-weight="600"');
     out += rect(0, y + 60, 22, 2, c('target')) + wrap(tools.words('after'), 14, p.left - 22, tools).map((line, i) => text(28, y + 65 + 17 * i, line, 'class="small muted"')).join('');

@@ -161,7 +161,7 @@ def test_guesses():
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="no node here; the browser shows the same picture")
 def test_the_picture_draws_at_every_size():
-    """Catches: a coordinate that is no number, at one token kept as at all of them."""
+    """Catches: a coordinate that is no number, at one token kept as at all of them; on a phone one label on the other."""
     moved = WIDGET.run(Params(temperature=2))
     states = (Params(), Params(temperature=0), Params(top_k=0, top_p=1, min_p=0), Params(prompt="manual", temperature=0.2), Params(text="something else"))
     pictures = [draw(params, before=before).picture.data for params in states for before in (None, moved)]
@@ -172,6 +172,11 @@ def test_the_picture_draws_at_every_size():
       const svg = {}; view.draw(svg, data, 0, { ...tools, width });
       if (/NaN|undefined|Infinity/.test(svg.innerHTML)) throw new Error('a coordinate is no number at ' + width + svg.innerHTML.match(/.{80}(NaN|undefined|Infinity)/));
       if (view.height(data, width, { ...tools, width }) > 680) throw new Error('too tall');
+      const boxes = [data.kept_says, data.cut_says].map((says) => svg.innerHTML.match(`<text x="([-0-9.]+)" y="([-0-9.]+)" ([^>]*)>${says}<`)).filter(Boolean).map(([all, x, y, more]) => {
+        const wide = all.split('>')[1].slice(0, -1).length * 14 * .8, left = more.includes('"end"') ? x - wide : +x;
+        return { left, right: left + wide, y };
+      });
+      if (boxes.length === 2 && boxes[0].y === boxes[1].y && boxes[0].right > boxes[1].left && boxes[1].right > boxes[0].left) throw new Error('labels lie on each other at ' + width);
     }
     """
     run = subprocess.run(["node", "--input-type=module", "-e", script, VIEW_JS.read_text(encoding="utf-8"), json.dumps(pictures)], capture_output=True, text=True)
