@@ -11,7 +11,7 @@ from pydantic import Field, StringConstraints
 
 from components import Guess, Live, Readout, Scene, Stage, View, Widget, parameters
 from components.controls import Choice, Range, Text
-from components.replay import LONGEST, Draft, Prompt, nearest, recorded
+from components.replay import LONGEST, Draft, Prompt, nearest, recorded, spoken
 from components.text import Words, digits
 from compute.measures.distributions import PROMPTS
 from compute.measures.drafting import DRAFTS, REPLAY_KS, REPLAY_TOKENS, TARGET, replay_name
@@ -108,7 +108,7 @@ def draw(result: Result, scene: Scene) -> View:
 
 def _stage(result: Result, words: Words) -> dict[str, Any]:
     return {
-        "turns": [[turn.guesses, turn.accepted, turn.last, turn.written] for turn in result.turns], "ratios": result.ratios, "k": result.k,
+        "turns": [[[spoken(piece, words) for piece in turn.guesses], turn.accepted, spoken(turn.last, words), turn.written] for turn in result.turns], "ratios": result.ratios, "k": result.k,
         "prompt": result.prompt, "waiting": result.waiting, "example": result.run is None,
     }  # fmt: skip
 
@@ -116,15 +116,19 @@ def _stage(result: Result, words: Words) -> dict[str, Any]:
 def _readouts(result: Result, scene: Scene) -> tuple[Readout, ...]:
     words, before, ratio = scene.words, scene.before, f"{result.ratios[-1]:.2f}"
     old = f"{before.ratios[-1]:.2f}" if before is not None else ratio
-    written = [turn.written for turn in result.turns]
+    written, right = [turn.written for turn in result.turns], sum(turn.accepted for turn in result.turns)
     return (
         Readout(words("readout.ratio"), ratio, words("unit.per_forward"), words("readout.before", value=old) if old != ratio else "",
                 words("readout.ratio_note", tokens=result.tokens, forwards=len(result.turns))),
-        Readout(words("readout.worst"), str(min(written)), words("unit.token"), "", words("readout.worst_note", n=sum(turn.accepted == 0 for turn in result.turns))),
-        Readout(words("readout.best"), str(max(written)), words("unit.token"), "", words("readout.best_note", most=result.k + 1)),
-        Readout(words("readout.kept"), f"{sum(t.accepted for t in result.turns)}", words("unit.token"), "",
+        Readout(words("readout.worst"), str(min(written)), _unit(min(written), words), "", words("readout.worst_note", n=sum(turn.accepted == 0 for turn in result.turns))),
+        Readout(words("readout.best"), str(max(written)), _unit(max(written), words), "", words("readout.best_note", most=result.k + 1)),
+        Readout(words("readout.kept"), f"{right}", _unit(right, words), "",
                 words("readout.kept_note", own=result.tokens - sum(min(t.accepted, t.written) for t in result.turns))),
     )  # fmt: skip
+
+
+def _unit(count: int, words: Words) -> str:
+    return words("unit.one" if count == 1 else "unit.many")
 
 
 def _sentence(result: Result, words: Words) -> str:
@@ -134,7 +138,8 @@ def _sentence(result: Result, words: Words) -> str:
     }  # fmt: skip
     if result.run is None:
         return words("sentence_example", **values)
-    return words("sentence", text=result.run["text"], draft=words(f"option.draft.{result.run['draft']}"), **values)
+    said = words("sentence", text=result.run["text"], draft=words(f"option.draft.{result.run['draft']}"), **values)
+    return said + (words("sentence_alone", **values) if values["alone"] else "")
 
 
 def _sums(result: Result) -> str:

@@ -14,7 +14,7 @@ function plan(data, width, tools) {
   const notice = data.waiting ? (tools.measure(tools.words('waiting'), 14) > width - 16 ? 54 : 32) : 0;
   const written = 26 + flow(everything(data, data.turns.length - 1), width, tools).lines * LINE + 12;
   const row = wide ? ROW : ROW + 2, grid = HEAD + rows * row + 26 + LEGEND * (wide ? 1 : 2);
-  return { wide, rows, row, notice, grid: notice + written, chart: notice + written + grid, height: notice + written + grid + 34 + CHART + (wide ? 34 : 46) };
+  return { wide, rows, row, notice, grid: notice + written, chart: notice + written + grid, height: notice + written + grid + 34 + CHART + (wide ? 34 : 62) };
 }
 
 export function height(data, width, tools) { return plan(data, width, tools).height; }
@@ -88,8 +88,9 @@ function forwards(data, t, p, tools) {
       out += rect(x + 0.5, y + 0.5, cell - 5, h, role === 'accepted' ? tone : role === 'rejected' ? 'url(#gs-no)' : 'none', `${role === 'accepted' ? `fill-opacity="${now ? 0.3 : 0.15}"` : ''} stroke="${tone}" stroke-width="${now ? 1.6 : 1}" rx="2" ${role === 'unused' ? 'stroke-dasharray="3 3"' : ''}`);
       out += text(x + (cell - 5) / 2, y + 19, tools.esc(fit(shown(piece), cell - 10, tools)), `text-anchor="middle" style="font-size:15px;${role === 'unused' ? `fill:${c('muted')}` : ''}" ${role === 'rejected' && !data.example ? 'text-decoration="line-through"' : ''}`);
     });
-    out += rect(ox + 0.5, y + 0.5, own - 12, h, c('target'), `fill-opacity="${now ? 0.3 : 0.15}" stroke="${c('target')}" stroke-width="${now ? 1.8 : 1}" rx="2"`);
-    out += text(ox + (own - 12) / 2, y + 19, tools.esc(fit(shown(last), own - 18, tools)), `text-anchor="middle" style="font-size:15px" ${now ? strong : ''}`);
+    const written = w > a, edge = c(written ? 'target' : 'reserved');   // the text may end among the guesses
+    out += rect(ox + 0.5, y + 0.5, own - 12, h, written ? edge : 'none', `${written ? `fill-opacity="${now ? 0.3 : 0.15}"` : 'stroke-dasharray="3 3"'} stroke="${edge}" stroke-width="${now ? 1.8 : 1}" rx="2"`);
+    out += text(ox + (own - 12) / 2, y + 19, tools.esc(fit(shown(last), own - 18, tools)), `text-anchor="middle" style="font-size:15px;${written ? '' : `fill:${c('muted')}`}" ${now && written ? strong : ''}`);
     out += text(Math.min(W, ox + own + tail), y + 20, `+${w}`, `class="figure" text-anchor="end" style="font-size:16px" ${now ? strong : ''}`);
   }
   return out + legend(p, tools, y0 + HEAD + p.rows * p.row + 22);
@@ -129,5 +130,5 @@ function ratio(data, t, p, tools) {
     if (n <= 6 || i === t) out += text(X(i), Y(v) - 11, v.toFixed(2), `class="small figure" text-anchor="${i === 0 ? 'start' : i === n - 1 ? 'end' : 'middle'}" style="fill:${c('target')};paint-order:stroke;stroke:${c('paper')};stroke-width:4px" ${i === t ? strong : ''}`);
   });
   for (let i = 0; i < n; i += n > 20 ? 5 : n > 10 ? 2 : 1) out += text(X(i), top + high + (p.wide ? 22 : 36), i + 1, 'class="small figure muted" text-anchor="middle"');
-  return out;
+  return out + text(p.wide ? wx : W, top + high + (p.wide ? 22 : 53), tools.words('axis'), `class="small muted" ${anchor}`);
 }

@@ -140,11 +140,14 @@ function build(data, tools) {
     rect(X(-data.band), y, X(data.band) - X(-data.band), deep, colour('target'), 'fill-opacity=".16"');
     for (const z of [-data.band, data.band]) path(`M${r(X(z))} ${y}v${deep}`, colour('target'), 'stroke-opacity=".55"');
     const ticks = [0, 3, 10, 30, 100, 300, 1000].filter((z) => Math.asinh(z / 2) < reach * 0.98);
-    let last = middle - 14;
-    for (const z of ticks) for (const side of z ? [-1, 1] : [1]) {
-      const at = X(side * z), name = z ? `${side < 0 ? '−' : '+'}${z}` : '0';
-      path(`M${r(at)} ${y}v${deep}`, colour(z ? 'grid' : 'muted'));
-      if (side > 0 && at - last > 10 + measure(name, 13) / 2) { text(at, y + deep + 17, name, 'class="small figure muted" text-anchor="middle"'); if (z) text(X(-z), y + deep + 17, `−${z}`, 'class="small figure muted" text-anchor="middle"'); last = at + measure(name, 13) / 2; }
+    let free = Infinity;   // the outermost tick has its number first: that is where a bias lies
+    for (const z of ticks.reverse()) {
+      const at = X(z), half = measure(`+${z}`, 13, 'figures') / 2, said = z === 0 || (at + half < free && at - half > middle + 12);
+      for (const side of z ? [-1, 1] : [1]) {
+        path(`M${r(X(side * z))} ${y}v${deep}`, colour(z ? 'grid' : 'muted'));
+        if (said) text(X(side * z), y + deep + 17, z ? `${side < 0 ? '−' : '+'}${z}` : '0', 'class="small figure muted" text-anchor="middle"');
+      }
+      if (said) free = at - half - 6;
     }
     text(x + wide.four, y + deep + 35, words('errors'), 'class="small" text-anchor="end"');
     rows.forEach((o, i) => {

@@ -22,6 +22,7 @@ Prompt = Literal["manual", "english", "giving", "poem"]
 Draft = Literal["mini-64", "mini-128", "lookup", "mtp"]
 TEMPERATURES = (0.0, 0.3, 0.7, 1.0, 1.3, 1.6)
 LONGEST = 200
+END = "<|endoftext|>"
 
 
 @parameters
@@ -123,15 +124,20 @@ def _stage(result: Result, events: list[tuple[int, int]], words: Words) -> dict[
     run = result.run
     rounds = [
         {
-            "guesses": [[g["piece"], g["p"], g["q"], g["u"], g["accepted"]] for g in told["guesses"]],
-            "last": told["last_piece"], "bonus": told["bonus"], "written": told["written"],
+            "guesses": [[spoken(g["piece"], words), g["p"], g["q"], g["u"], g["accepted"]] for g in told["guesses"]],
+            "last": spoken(told["last_piece"], words), "bonus": told["bonus"], "written": told["written"],
         }
         for told in run["rounds"]
     ]  # fmt: skip
     return {
-        "prompt": [run["text"]], "first": run["first"], "rounds": rounds, "events": events, "k": run["k"],
+        "prompt": [run["text"]], "first": spoken(run["first"], words), "rounds": rounds, "events": events, "k": run["k"],
         "drafter": words(f"option.draft.{run['draft']}"), "expected": result.expected, "waiting": result.waiting,
     }  # fmt: skip
+
+
+def spoken(piece: str, words: Words) -> str:
+    """A piece as the picture names it: the model's mark for the end is no text to be read."""
+    return words("view.end") if piece == END else piece
 
 
 def _readouts(result: Result, scene: Scene) -> tuple[Readout, ...]:
@@ -171,7 +177,8 @@ def _sentence(result: Result, words: Words) -> str:
         tokens=tally["tokens"], per=digits(result.tokens_per_forward), expected=digits(result.expected), alpha=digits(result.acceptance),
     )  # fmt: skip
     bonus = sum(told["bonus"] and bool(told["guesses"]) for told in run["rounds"])
-    return said + words("sentence_rounds", bonus=bonus, alone=sum(not any(g["accepted"] for g in told["guesses"]) for told in run["rounds"]))
+    alone = sum(not any(g["accepted"] for g in told["guesses"]) for told in run["rounds"])
+    return said + words("sentence_rounds", bonus=bonus, alone=alone) + (words("sentence_alone") if alone else "")
 
 
 def _rows(run: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:

@@ -106,8 +106,8 @@ function mean(data, t, { x, y, w }, tools) {
   let sum = 0, d = '';
   for (let i = 0; i <= t; i++) { sum += data.accepted[i] + 1; d += `${i ? 'L' : 'M'}${r(X(i + 1))} ${r(Y(sum / (i + 1)))}`; }
   out += line(d, c('target'), 'stroke-width="2" stroke-linejoin="round"') + `<circle cx="${r(X(t + 1))}" cy="${r(Y(sum / (t + 1)))}" r="4.5" fill="${c('target')}" stroke="${c('paper')}" stroke-width="1.5"/>`;
-  const near = Y(sum / (t + 1)), above = near < Y(data.expected) ? near - 11 : near + 21, halo = `paint-order:stroke;stroke:${c('paper')};stroke-width:4px;stroke-linejoin:round`;
-  out += text(X(t + 1), above, short(sum / (t + 1)), `class="figure" text-anchor="${t > 300 ? 'end' : 'middle'}" style="fill:${c('target')};font-weight:650;${halo}"`);
+  const near = Y(sum / (t + 1)), late = t > 300, beside = late ? near + (near < Y(data.expected) ? -11 : 21) : near + 5, halo = `paint-order:stroke;stroke:${c('paper')};stroke-width:4px;stroke-linejoin:round`;
+  out += text(X(t + 1) + (late ? 0 : 10), beside, short(sum / (t + 1)), `class="figure" ${late ? 'text-anchor="end"' : ''} style="fill:${c('target')};font-weight:650;${halo}"`);
   out += text(right, Y(data.expected) + (near < Y(data.expected) ? 18 : -7), tools.words('formula', { e: short(data.expected) }), `class="small" text-anchor="end" style="fill:${c('ink')};font-weight:600;${halo}"`);
   return out + text(right, top + 10, tools.words('funnel'), `class="small" text-anchor="end" style="fill:${c('target')};${halo}"`);
 }
@@ -128,7 +128,7 @@ function curve(data, { x, y, w }, tools) {
   out += line(path(data.curve), c('target'), 'stroke-width="2"') + data.curve.map((v, k) => `<circle cx="${r(X(k))}" cy="${r(Y(v))}" r="2.5" fill="${c('target')}"/>`).join('');
   out += measured(data.drafts, X, Y, right, c, tools, halo);
   const { best, k } = data, say = (at, key, tone, up) => {
-    const v = data.curve[at], said = tools.words(key, { k: at, s: short(v) }), wide = tools.measure(said, 14.5), start = Math.min(Math.max(X(at) - wide / 2, left), right - wide);
+    const v = data.curve[at], said = tools.words(key, { k: at, s: short(v) }), wide = tools.measure(said, 14.5), away = up ? X(at) - wide / 2 : at < best ? X(at) + 6 : X(at) - 6 - wide, start = Math.min(Math.max(away, left), right - wide);   // under the curve, on its open side
     return text(start, Y(v) + (up ? -12 : 24), said, `style="fill:${c(tone)};font-weight:650;${halo}"`);
   };
   const under = Y(data.curve[k]) + 19, free = Math.abs(under - Y(1)) > 16 && under < Y(0) - 4;   // neither on the line of 1 nor on the axis
