@@ -31,8 +31,8 @@ NAME, TARGET = "smollm2-135m-mtp", teach.TARGET
 STATES = mixture.ROOT / "build" / "speculation-states"
 SIDE_BY_SIDE = 16  # answers in one forward of the target
 DEPTH = mtp.DEPTH  # guesses in a row that training unrolls, at the end
-RECIPE = Recipe(NAME, "smollm2-mtp", steps=500, rows=16, muon_rate=0.01, adam_rate=1e-3, warmup=20, decay=0.7, window=teach.NEW)
-DEEPER = (0.35, 0.75)  # of the steps: from here on two guesses in a row, from there on three
+RECIPE = Recipe(NAME, "smollm2-mtp", steps=400, rows=16, muon_rate=0.01, adam_rate=1e-3, warmup=20, decay=0.7, window=teach.NEW)
+DEEPER = (0.5, 0.8)  # of the steps: from here on two guesses in a row, from there on three
 MEASURED_DEPTH = 6
 SHORTLIST = 8_192  # tokens that the head can guess
 LONGEST = 192  # tokens of a sequence, prompt and answer
@@ -297,7 +297,7 @@ def train(target: Model) -> None:
     before = figures(head)
     head, log = run(
         RECIPE, loss_from(head, embedding, embedding[kept], depth_at), lessons, RUNS / NAME, watch=figures, watch_every=50,
-        on_watch=save, model=head,
+        keep_every=50, on_watch=save, model=head,
     )  # fmt: skip
     save(head)
     taught = [lessons.groups[g].lengths[r] for g, r in lessons.taught]

@@ -1,4 +1,4 @@
-"""Figures and README.md of the two drafts that are no ordinary mini model: mini-256-mtp and smollm2-draft."""
+"""Figures and README.md of the drafts that are no ordinary mini model: two prediction heads and smollm2-draft."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import json
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 
 from compute.engine import registry
-from compute.training import draft, evaluate, mixture, mtp, teach
+from compute.training import draft, evaluate, mixture, mtp, smollm2_mtp, teach
 from compute.training import model as mini
 from compute.training.card import LOG, _curve, _data, _run, _table
 from compute.training.tokenizer import load as load_tokenizer
@@ -217,11 +218,123 @@ Tokens that one verification yields at temperature 0 (accepted guesses and the t
 """
 
 
-MADE = {mtp.NAME: (measure_mtp, mtp_card), draft.NAME: (measure_draft, draft_card)}
+def measure_smollm2_mtp() -> dict:
+    """On the fixed prompts; the target must be there (`run.py models`)."""
+    folder = CHECKPOINTS / smollm2_mtp.NAME
+    target, kept = registry.shared().get(smollm2_mtp.TARGET), load_file(folder / "model.safetensors")["shortlist"]
+    found = smollm2_mtp.measure(target, mtp.load(folder), kept)
+    return {"measured": {"precision": "float32", **conditions()}, **found}
+
+
+def smollm2_mtp_card(log: dict) -> str:
+    head = mtp.load(CHECKPOINTS / smollm2_mtp.NAME)
+    s, final, taught, recipe = head.shape, log["final"], log["taught"], Recipe(**log["recipe"])
+    measured, before = final["measured"], log["before"]
+    depths = range(1, len(final["greedy"]) + 1)
+    deeper = " and ".join(str(round(part * recipe.steps)) for part in log["deeper_from"])
+    prompts = _table(
+        ["prompt", "kind", "tokens", "guess 1"],
+        [[p["id"], p["kind"], str(p["tokens"]), f"{p['greedy']:.3f}"] for p in final["prompts"]],
+    )
+    by_depth = _table(
+        ["", *(str(d) for d in depths)],
+        [
+            ["greedy agreement of guess …", *(f"{g:.3f}" for g in final["greedy"])],
+            ["tokens a round with k = …", *(f"{g:.2f}" for g in final["tokens_a_round"].values())],
+        ],
+    )
+    return f"""---
+license: apache-2.0
+language: [en]
+base_model: HuggingFaceTB/SmolLM2-135M-Instruct
+---
+
+# {smollm2_mtp.NAME}
+
+A prediction head of {mini.parameters(head):,} parameters with which SmolLM2-135M-Instruct drafts for itself in speculative
+decoding. Not a model: without SmolLM2's hidden states, embedding and output matrix it computes nothing. After the module of
+the DeepSeek-V3 report (arXiv:2412.19437, §2.2) and EAGLE (arXiv:2401.15077); trained afterwards, with the target frozen.
+Written by `python -m compute.training card {smollm2_mtp.NAME}` from `{LOG}`.
+
+| | |
+| --- | --- |
+| width, MLP width | {s.width}, {s.hidden} |
+| query heads, KV heads, head dimension | {s.heads}, {s.kv_heads}, {s.head} |
+| rotary base | {head.theta:,.0f} |
+| weights | float16, safetensors; trained and run in float32; Hugging Face's names inside `layer` |
+| `shortlist` | ids of the {smollm2_mtp.SHORTLIST:,} tokens that it can guess, ascending |
+
+## Origin and licence
+
+SmolLM2-135M-Instruct is by Hugging Face, Apache License 2.0 (`LICENSE` in this folder). Of it come, changed by training: the
+block, which began as SmolLM2's last layer, and the last norm; what the head learned are SmolLM2's own answers and their
+distributions. The prompts are this project's (`compute/training/prompts_en.py`). Whether weights inherit the licence of a
+text is unsettled; these files are given on under Apache-2.0 as well.
+
+## What it computes
+
+Position i holds h_i, the target's last hidden state after its final norm, and E[t_(i+1)], the embedding of the token that
+follows:
+
+    x_i  = projection · concat(hidden_norm(h_i), embedding_norm(E[t_(i+1)]))
+    h'_i = norm(block(x)_i)          one Llama block, causal, rotary position i
+    q    = softmax(E[shortlist] h'_i)           a guess of t_(i+2)
+
+The next guess puts h'_i where h_(i+1) would stand. Keys and values of verified positions come from true h.
+
+## Training
+
+Start: the block is SmolLM2's last layer, and the projection is the solution of a ridge regression of what that layer would read
+one position on, over {smollm2_mtp.FIT} answers. That alone names {before["greedy_1"]:.1%} of the watched tokens at guess 1.
+
+Then {taught["answers"]:,} of SmolLM2's answers ({taught["groups"]} groups, {taught["tokens"]:,} tokens; three in five greedy, one at temperature 0.7, one at 1.0), with
+prompts, along which SmolLM2's hidden states were computed once and kept in float16. The loss is the mean over the guesses in
+a row of the cross-entropy to a mixture: {smollm2_mtp.SHARE:.0%} on SmolLM2's most likely token, the rest on its {smollm2_mtp.CONSIDERED} most likely ones as it
+distributes them. One guess is unrolled at first, two and three from step {deeper}, exactly as the engine runs
+them. A step's softmax takes the tokens that SmolLM2 considers in the batch, and {smollm2_mtp.OTHERS:,} drawn from the rest of the shortlist
+that stand for all of it.
+
+    OMP_WAIT_POLICY=PASSIVE python -m compute.training teach --groups {taught["groups"]}
+    OMP_WAIT_POLICY=PASSIVE OMP_NUM_THREADS={log["starts"][-1]["threads"]} python -m compute.training mtp {smollm2_mtp.NAME}
+
+{_run(log)}- an answer that ends early predicts fewer than {recipe.window} tokens, so the number of tokens is an upper bound
+
+### Loss curve
+
+`loss` is the training loss since the row before, over the guesses unrolled at that time; `greedy_…` is the greedy agreement of
+that guess on greedy answers that are only watched.
+
+{_curve(log)}
+
+## Validation
+
+The 16 prompts of `data/speculation-prompts.toml`, none of them in training, along SmolLM2's greedy answers of up to 96 tokens,
+{final["tokens"]:,} in all; {measured["precision"]}, {measured["date"]}, torch {measured["torch"]}, {measured["processor"]}. Greedy agreement: how often
+guess d is the token that SmolLM2 writes, if the guesses before it were. Tokens a round: what one verification yields at
+temperature 0 with k guesses, accepted ones and the target's own. The first token of an answer comes from the prompt and is not
+counted. Guesses beyond {mtp.DEPTH} lie beyond what training unrolled.
+
+{by_depth}
+
+{prompts}
+
+## Limits
+
+- Only for SmolLM2-135M-Instruct.
+- English; answers in SmolLM2's chat format with its default system line. Elsewhere it agrees less.
+- {smollm2_mtp.LONGEST} tokens, prompt and answer, is the longest text it was trained on.
+"""
+
+
+MADE = {
+    mtp.NAME: (measure_mtp, mtp_card),
+    draft.NAME: (measure_draft, draft_card),
+    smollm2_mtp.NAME: (measure_smollm2_mtp, smollm2_mtp_card),
+}
 
 
 def write(name: str) -> None:
-    """Measures one of the two, keeps the figures in its log under `final`, and writes its card."""
+    """Measures one of them, keeps the figures in its log under `final`, and writes its card."""
     measure, card = MADE[name]
     folder = CHECKPOINTS / name
     log = json.loads((folder / LOG).read_text(encoding="utf-8"))

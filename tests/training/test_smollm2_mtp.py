@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from compute.engine import mtp as engine
 from compute.engine import registry
@@ -87,3 +88,18 @@ def test_the_engine_computes_the_trained_head(target, lessons, tmp_path):
 def test_rounds(same, k, count):
     """Catches: agreement of the wrong depth, the target's own token forgotten. Referee: counted by hand."""
     assert smollm2_mtp.rounds(np.array(same, dtype=bool), k) == count
+
+
+def test_the_committed_head():
+    """Catches: a card of other weights, sizes that are not SmolLM2's, a shortlist in another order or without the end token."""
+    folder = train.CHECKPOINTS / smollm2_mtp.NAME
+    head, tensors = mtp.load(folder), load_file(folder / "model.safetensors")
+    kept = tensors["shortlist"]
+    assert kept.dtype == torch.int64 and len(kept) == smollm2_mtp.SHORTLIST and 2 in kept and bool((kept.diff() > 0).all())
+    assert {v.dtype for k, v in tensors.items() if k != "shortlist"} == {torch.float16}
+    assert head.shape == replace(mini.SHAPES["smollm2-mtp"], layers=head.shape.layers, vocabulary=head.shape.vocabulary)
+    assert head.theta == 1e5 and all(bool(p.isfinite().all()) for p in head.parameters())
+    final = json.loads((folder / "training-log.json").read_text(encoding="utf-8"))["final"]
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert f"{final['greedy'][0]:.3f}" in card and f"{mini.parameters(head):,} parameters" in card
+    assert final["tokens_a_round"]["1"] == pytest.approx(1 + final["greedy"][0], abs=0.15) and (folder / "LICENSE").exists()
