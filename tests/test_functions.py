@@ -21,6 +21,13 @@ def command(*args: str) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, "-m", "compute", *args], cwd=ROOT, capture_output=True, text=True, timeout=120)
 
 
+def test_the_possible_values_are_listed_in_both_languages():
+    """Catches the library's English "or" in a Chinese sentence."""
+    with pytest.raises(BadInput) as wrong:
+        functions.check("speculative.monte_carlo", {"rule": "always"})
+    assert "'equal-only' or 'resample-from-p'" in wrong.value.message("en") and "'equal-only' 或 'resample-from-p'" in wrong.value.message("zh")
+
+
 def test_the_anchor_from_the_command_line():
     """Catches a broken path from argument to JSON: the figures of the README's example."""
     done = command("call", "roofline.decode", '{"model": "qwen3.8-27b", "chip": "h100-sxm", "batch": 58, "context": 4096}')

@@ -65,6 +65,24 @@ def test_other_settings_wait_and_the_live_call_fits():
     assert functions.check(WIDGET.live.function, arguments).items() >= arguments.items() and arguments["temperature"] == 0
 
 
+def test_where_the_text_ends():
+    """Catches: the model's mark for the end printed as text, and the target's token counted although the text ended before it."""
+    stage = draw(Params()).picture.data
+    guesses, accepted, last, written = stage["turns"][-1]
+    assert written == accepted and guesses[accepted - 1] == WIDGET.words("zh")("view.end")
+    assert "<|" not in json.dumps(stage)
+
+
+@pytest.mark.parametrize("draft, alone", [("mini-64", 1), ("mini-128", 0)])
+@pytest.mark.parametrize("lang", ["zh", "en"])
+def test_forwards_without_a_right_guess_are_told_only_where_there_are_some(draft, alone, lang):
+    """Catches: "0 times …, and each still wrote 1"."""
+    view, words = draw(Params(draft=draft), lang), WIDGET.words(lang)
+    assert view.sentence.endswith(words("sentence_alone", alone=alone)) == (alone > 0)
+    worst = next(readout for readout in view.readouts if readout.label == words("readout.worst"))
+    assert worst.unit == words("unit.one" if worst.value == "1" else "unit.many")
+
+
 @pytest.mark.skipif(shutil.which("node") is None, reason="no node here; the browser draws the same picture")
 @pytest.mark.parametrize("params", [Params(), Params(preset="example"), Params(draft="lookup", k=8, prompt="english")])
 def test_the_picture_is_a_function_of_the_step(params):
