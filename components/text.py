@@ -130,6 +130,11 @@ def _join(number: str, unit: str) -> str:
     return f"{number}{unit}" if unit in ("", "%") else f"{number} {unit}"
 
 
+def ending(text: str, longest: int = 40) -> str:
+    """The last characters of a text that a sentence names."""
+    return text if len(text) <= longest else "…" + text[-longest:]
+
+
 def quantity(q: Quantity, unit: str = "", lang: str = "zh") -> str:
     """A Quantity as prose prints it. `unit` asks for a display unit ("TB/s", "ms", "KiB", "%", "tok/s"), optionally with
     a number of significant digits: "ms 4"."""

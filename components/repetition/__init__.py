@@ -125,7 +125,7 @@ def _chart(result: Result, scene: Scene) -> dict[str, Any]:
     x = {
         "field": "value", "type": "quantitative", "title": words(f"axis.{measure}").split("\n"),
         "scale": {"type": "log" if logarithmic else "linear", "domain": [least, most], "nice": False, "zero": not logarithmic},
-        "axis": {"values": [1, 3, 10, 30, 100, 300, 1000], "format": ",", "labelOverlap": "greedy"} if logarithmic else {"tickCount": 5, "format": ".0%" if measure == "repetition4" else "~g"},
+        "axis": {"values": [1, 3, 10, 30, 100, 300, 1000], "format": ",", "labelOverlap": "greedy", "labelSeparation": 8} if logarithmic else {"tickCount": 5, "format": ".0%" if measure == "repetition4" else "~g"},
     }  # fmt: skip
     y = {"field": "name", "type": "nominal", "sort": None, "title": None,
          "axis": {"grid": False, "ticks": False, "domain": False, "labelLimit": 170, "labelFont": theme.SANS[lang], "labelColor": tone("ink")}}  # fmt: skip

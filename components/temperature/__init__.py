@@ -13,7 +13,7 @@ from pydantic import Field, StringConstraints
 
 from components import Guess, Live, Readout, Scene, Stage, View, Widget, parameters
 from components.controls import Choice, Range, Text
-from components.text import Words, amount, digits
+from components.text import Words, amount, digits, ending
 from compute import distributions
 from compute.distributions import MODELS, Next
 from compute.quantity import Quantity
@@ -143,7 +143,7 @@ def _sentence(result: Result, words: Words, lang: str) -> str:
     plain = probabilities(result.logits, Sampling())
     top = int(result.ranked[0])
     return words(
-        key, text=result.said.text, token=shown(result.said.piece(top)), t=f"{result.t:g}", p=amount(float(result.p[top]), "ratio", lang),
+        key, text=ending(result.said.text), token=shown(result.said.piece(top)), t=f"{result.t:g}", p=amount(float(result.p[top]), "ratio", lang),
         plain=amount(float(plain[top]), "ratio", lang), n=digits(exp(result.entropy)), plain_n=digits(exp(float(entropy(plain)))), z=digits(float(result.logits[top])),
         all=f"{len(result.p):,}",
     )  # fmt: skip

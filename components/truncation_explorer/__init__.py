@@ -16,7 +16,7 @@ from pydantic import Field, StringConstraints
 
 from components import Guess, Html, Live, Readout, Scene, Stage, Vega, View, Widget, parameters, theme
 from components.controls import Choice, Range, Stops, Text
-from components.text import Words, amount, digits
+from components.text import Words, amount, digits, ending
 from compute import distributions, facts, precompute, sampling
 from compute.distributions import Next
 from compute.measures.sampling import SETTINGS
@@ -266,7 +266,7 @@ def _setting(s: Sampling, words: Words) -> str:
 def _sentence(result: Result, words: Words, lang: str) -> str:
     p = result.params
     said = words(
-        "sentence.says", text=result.said.text, setting=_setting(p.sampling, words), order=_order_name(p.order, words), all=f"{len(result.p):,}",
+        "sentence.says", text=ending(result.said.text), setting=_setting(p.sampling, words), order=_order_name(p.order, words), all=f"{len(result.p):,}",
         kept=f"{result.kept:,}", mass=amount(result.mass, "ratio", lang), before=digits(float(entropy(result.whole))), after=digits(float(entropy(result.p))),
     )  # fmt: skip
     others = {order: count for order, count in result.orders.items() if order != p.order and count != result.kept}

@@ -74,6 +74,14 @@ def test_a_stored_prompt_typed_by_hand_is_the_stored_one():
     assert WIDGET.run(Params(model="smollm2-135m")).waiting, "a model without stored logits"
 
 
+def test_a_long_text_does_not_drown_the_sentence():
+    """Catches: two hundred characters of the learner's before the first figure; a short text cut."""
+    long = ANSWER | {"text": "好" * 199 + "啊"}
+    sentence = draw(Params(text=long["text"]), answer=long).sentence
+    assert "…" + "好" * 39 + "啊”" in sentence and "好" * 40 not in sentence
+    assert "…" not in draw(Params(), answer=ANSWER).sentence
+
+
 def test_the_guess():
     """Catches: a right answer that is not the computation's."""
     guess = WIDGET.guesses["order"]
