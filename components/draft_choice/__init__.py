@@ -30,7 +30,7 @@ class Params:
     target: Literal["mini-256", "smollm2-135m"] = TARGET
     temperature: Literal["0", "0.7", "1"] = "0"
     draft: Literal["mini-64", "mini-128", "lookup", "mtp"] = "mini-64"
-    public_draft: Literal["smollm2-draft", "lookup", "both"] = "smollm2-draft"
+    public_draft: Literal["smollm2-draft", "mtp", "lookup", "both"] = "smollm2-draft"
     k: Annotated[int, Field(ge=1, le=8)] = 4
     dtype: Literal["float32", "bfloat16"] = "float32"
 

@@ -26,7 +26,8 @@ from compute.errors import BadInput, Cancelled, UnknownName
 from compute.sampling import Order, Sampling
 
 LOOKUP, MTP, BOTH = "lookup", "mtp", "both"
-DRAFTS = {"mini-256": ("mini-64", "mini-128", LOOKUP, MTP), "smollm2-135m": ("smollm2-draft", LOOKUP, BOTH)}
+DRAFTS = {"mini-256": ("mini-64", "mini-128", LOOKUP, MTP), "smollm2-135m": ("smollm2-draft", MTP, LOOKUP, BOTH)}
+SURE = 0.45  # below this probability the head keeps its guess to itself: a check of a likely miss costs more than it brings
 MOST = 96  # tokens of a served run
 Temperature = Annotated[float, Field(ge=0, le=5, description="0 is greedy")]
 Guesses = Annotated[int, Field(ge=1, le=16, description="guesses a round")]
@@ -42,16 +43,16 @@ class Source:
 
 
 def source(name: str, target: Model, dtype: str = "float32") -> Source:
-    """lookup, mtp, both (SmolLM2: look-up, then its small draft), or a model of the target's vocabulary. Raises BadInput for another vocabulary, UnknownName, or the
-    ModelError of files that are not there."""
+    """lookup, mtp, both (look-up where three tokens match, else the MTP head where it is sure), or a model of the target's
+    vocabulary. Raises BadInput for another vocabulary, UnknownName, or the ModelError of files that are not there."""
     if name == LOOKUP:
         return Source(name, lambda capacity: Lookup(target.config.vocabulary), 0)
     if name == MTP:
         head = mtp.load(target)
         return Source(name, lambda capacity: mtp.MtpDraft(head, target, capacity), head.parameters())
-    if name == BOTH:  # a match of two tokens or more is trusted, else the small model guesses
-        small = source(DRAFTS["smollm2-135m"][0], target, dtype)
-        return Source(name, lambda capacity: Either(Lookup(target.config.vocabulary, shortest=2), small.new(capacity)), small.parameters)
+    if name == BOTH:
+        head = mtp.load(target)
+        return Source(name, lambda capacity: Either(Lookup(target.config.vocabulary, 4, shortest=3), mtp.MtpDraft(head, target, capacity, SURE)), head.parameters())
     draft = _model(name, dtype)
     same_vocabulary(target, draft)
     return Source(name, lambda capacity: ModelDraft(draft, capacity), draft.weights.parameters())

@@ -11,11 +11,11 @@ from typing import Any
 
 from compute import speculative
 from compute.measures.distributions import PROMPTS
-from compute.measures.job import Job, Report, Value, nobody
+from compute.measures.job import SAMPLED_TRACE, Job, Report, Value, nobody
 
 TARGET, PUBLIC = "mini-256", "smollm2-135m"
 DRAFTS = ("mini-64", "mini-128", "lookup", "mtp")
-PUBLIC_DRAFTS = ("smollm2-draft", "lookup", "both")
+PUBLIC_DRAFTS = ("smollm2-draft", "mtp", "lookup", "both")
 GREEDY_KS, SAMPLED = tuple(range(1, 9)), {0.7: (4,), 1.0: (4,)}
 NEW, PUBLIC_NEW, PUBLIC_K = 64, 32, 4
 REPLAY_TOKENS = 40
@@ -31,8 +31,8 @@ COUNTED = ("tokens_per_forward", "acceptance", "accepted_share", "expected")
 
 
 def name_of(target: str, draft: str) -> str:
-    """A draft's name in keys: look-up is one thing on each target."""
-    return f"smollm2-{draft}" if target == PUBLIC and draft in ("lookup", "both") else draft
+    """A draft's name in keys: look-up and the MTP head are one thing on each target."""
+    return f"smollm2-{draft}" if target == PUBLIC and draft in ("lookup", "mtp", "both") else draft
 
 
 def key_of(target: str, draft: str, k: int, temperature: float) -> str:
@@ -168,7 +168,7 @@ def replays(*, prompt: str, target: str, name: str, new: int, report: Report = n
     shown = runs[replay_name(4, 1.0)]["tally"]
     around = {"text": PROMPTS[prompt], "target": target, "draft": name, "k": 4, "temperature": 1.0, "new": new, "seed": 0}
     says = {"zh": f"回放“{PROMPTS[prompt]}”，{name} 起草：目标每次前向写出的 token", "en": f"replay of “{PROMPTS[prompt]}”, drafted by {name}: tokens per forward of the target"}
-    return {f"drafting.replay.{prompt}.{name}": Value(shown["tokens"] / shown["rounds"], "token/forward", {"relative": 0.05}, around, says=says, n=shown["rounds"], trace=runs)}
+    return {f"drafting.replay.{prompt}.{name}": Value(shown["tokens"] / shown["rounds"], "token/forward", {"relative": 0.05}, around, says=says, n=shown["rounds"], trace=runs, trace_tolerance=SAMPLED_TRACE)}
 
 
 def replay_name(k: int, temperature: float) -> str:
@@ -179,7 +179,7 @@ MEASURES = {"drafting.draft": draft, "drafting.ties": ties, "drafting.cost": cos
 
 
 def _models(target: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    files = {"mtp": f"{target}-mtp", "both": "smollm2-draft"}
+    files = {"mtp": f"{target}-mtp", "both": f"{target}-mtp"}
     return (target, *(files.get(name, name) for name in names if name != "lookup"))
 
 
