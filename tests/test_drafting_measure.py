@@ -30,4 +30,4 @@ def test_names_of_numbers():
     assert len(keys) == len(set(keys)) > 150
     assert "drafting.mini-64.k4.t1.tokens_per_forward" in keys and "drafting.mtp.k8.t0.identical" in keys
     assert "drafting.smollm2-lookup.k4.t0.acceptance" in keys and "drafting.lookup.k4.t0.7.acceptance" in keys
-    assert {model for job in drafting.jobs() for model in job.models} == {"mini-256", "mini-128", "mini-64", "mini-256-mtp", "smollm2-135m", "smollm2-draft"}
+    assert {model for job in drafting.jobs() for model in job.models} == {"mini-256", "mini-128", "mini-64", "mini-256-mtp", "smollm2-135m", "smollm2-draft", "smollm2-135m-mtp"}
