@@ -102,7 +102,12 @@ def _said(value: Any) -> bool:
 def _trace(value: Any) -> bool:
     """The file lies in the folder beside the store and nowhere else."""
     return (isinstance(value, dict) and isinstance(value.get("sha256"), str) and isinstance(file := value.get("file"), str)
-            and file.startswith("precomputed/") and ".." not in file and _tolerance(value.get("tolerance", {"exact": True})))  # fmt: skip
+            and file.startswith("precomputed/") and ".." not in file and _trace_tolerance(value.get("tolerance", {"exact": True})))  # fmt: skip
+
+
+def _trace_tolerance(value: Any) -> bool:
+    share = value.get("parted", 0) if isinstance(value, dict) else None
+    return _number(share) and 0 <= share < 1 and _tolerance({rule: limit for rule, limit in value.items() if rule != "parted"})
 
 
 FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -25,7 +26,8 @@ Verdict = Literal["agrees", "differs", "unchecked"]
 Both = Mapping[str, str]  # a sentence in zh and en
 LONGEST_SHOWN = 28
 TRACE_TOLERANCE = {"absolute": 1e-3}  # of an entry that names none; see Value.trace_tolerance
-APART = {"conditions", "examples"}  # parts of a trace that say where it was made, or are shown and not judged
+LOOSE_COUNT = 0.05
+APART = {"conditions"}  # parts of a trace that say where it was made
 
 
 @dataclass(frozen=True)
@@ -145,16 +147,33 @@ def _beside(key: str, entry: Mapping[str, Any], new: Again, path: Path | None) -
     """What else of the entry is not as the new run gives it."""
     if (entry["unit"], entry["kind"]) != (new.unit, new.kind):
         return _both(f"现在是 {new.unit} 的 {new.kind}", f"it is now {new.kind} in {new.unit}")
-    if entry.get("n") != new.n:
+    if not _same_count(entry, new.n):
         return _both(f"样本数存的是 {entry.get('n')}，现在是 {new.n}", f"n is stored as {entry.get('n')} and is now {new.n}")
     if not _same_interval(entry, new.interval95):
         return _both(f"区间存的是 {entry.get('interval95')}，现在是 {new.interval95}", f"the interval is stored as {entry.get('interval95')} and is now {new.interval95}")
     if ("trace" in entry) != (new.trace is not None):
         return _both("旁边的数组只有一边有", "only one side has arrays beside the value")
     if new.trace is not None:
-        place = first_difference(precompute.trace(key, path), new.trace, entry["trace"].get("tolerance", TRACE_TOLERANCE))
-        return _both(f"数组不同：{place}", f"the arrays differ: {place}") if place else {}
+        return _traces(precompute.trace(key, path), new.trace, dict(entry["trace"].get("tolerance", TRACE_TOLERANCE)))
     return {}
+
+
+def _traces(stored: Any, new: Any, tolerance: dict[str, Any]) -> Both:
+    share = tolerance.pop("parted", 0.0)
+    found = apart(stored, new, tolerance)
+    if found.parted <= share * found.leaves:
+        return {}
+    zh, en = f"数组里 {found.leaves} 处有 {found.parted} 处不同", f"{found.parted} of {found.leaves} places in the arrays differ"
+    return _both(f"{zh}，先是 {found.first}", f"{en}, first {found.first}")
+
+
+def _same_count(entry: Mapping[str, Any], new: int | None) -> bool:
+    """Equal where the value has to be; where it may differ, one decision that falls otherwise moves the count too."""
+    stored, ((rule, limit),) = entry.get("n"), entry["tolerance"].items()
+    if stored is None or new is None:
+        return stored is new
+    loose = rule != "exact" and limit > 1e-6
+    return abs(stored - new) <= (LOOSE_COUNT * stored if loose else 0)
 
 
 def _same_interval(entry: Mapping[str, Any], new: list[float] | None) -> bool:
@@ -193,22 +212,47 @@ def _apart(a: Any, b: Any) -> float:
     return 0.0 if a == b else abs(a - b) if isinstance(a, (int, float)) and isinstance(b, (int, float)) else 1.0
 
 
-def first_difference(stored: Any, new: Any, tolerance: Mapping[str, Any], where: str = "") -> str:
-    """Where two traces part, as "logits[3][17]: 1.25, now 1.5"; "" when they do not. Floats may differ by the tolerance,
-    all else must be equal. What says where a trace was made ("conditions") is not compared."""
+@dataclass(frozen=True)
+class Apart:
+    """How two traces compare: leaves in all, leaves that part, and where the first does, as "logits[3][17]: 1.25, now 1.5"."""
+
+    leaves: int
+    parted: int
+    first: str
+
+
+def apart(stored: Any, new: Any, tolerance: Mapping[str, Any], where: str = "") -> Apart:
+    """Compares leaf by leaf. Floats may differ by the tolerance, all else must be equal; what is on one side only parts as a
+    whole. What says where a trace was made ("conditions") is not compared."""
     if isinstance(stored, dict) and isinstance(new, dict):
-        if lost := sorted(set(stored) ^ set(new)):
-            return f"{where}{'.' if where else ''}{lost[0]}: on one side only"
-        inside = ((f"{where}.{name}" if where else name, stored[name], new[name]) for name in stored if name not in APART)
+        names = [name for name in dict.fromkeys((*stored, *new)) if name not in APART]
+        inside = [(f"{where}.{name}" if where else name, stored.get(name, MISSING), new.get(name, MISSING)) for name in names]
     elif isinstance(stored, list) and isinstance(new, list):
-        if len(stored) != len(new):
-            return f"{where}: {len(stored)} long, now {len(new)}"
-        inside = ((f"{where}[{i}]", a, b) for i, (a, b) in enumerate(zip(stored, new)))
-    elif float in (type(stored), type(new)) and {type(stored), type(new)} <= {int, float}:
-        return "" if compare(stored, new, tolerance)[1] else f"{where}: {stored!r}, now {new!r}"
+        inside = [(f"{where}[{i}]", a, b) for i, (a, b) in enumerate(zip_longest(stored, new, fillvalue=MISSING))]
     else:
-        return "" if type(stored) is type(new) and stored == new else f"{where}: {stored!r}, now {new!r}"
-    return next((found for place, a, b in inside if (found := first_difference(a, b, tolerance, place))), "")
+        return _leaf(stored, new, tolerance, where)
+    each = [apart(a, b, tolerance, place) for place, a, b in inside]
+    return Apart(sum(e.leaves for e in each), sum(e.parted for e in each), next((e.first for e in each if e.first), ""))
+
+
+MISSING = type("Missing", (), {"__repr__": lambda self: "nothing"})()
+
+
+def _leaf(stored: Any, new: Any, tolerance: Mapping[str, Any], where: str) -> Apart:
+    if float in (type(stored), type(new)) and {type(stored), type(new)} <= {int, float}:
+        same = compare(stored, new, tolerance)[1]
+    else:
+        same = type(stored) is type(new) and stored == new
+    leaves = max(_leaves(stored), _leaves(new))
+    return Apart(leaves, 0, "") if same else Apart(leaves, leaves, f"{where}: {_short(stored)}, now {_short(new)}")
+
+
+def _leaves(value: Any) -> int:
+    return sum(map(_leaves, value.values() if isinstance(value, dict) else value)) if isinstance(value, (dict, list)) else 1
+
+
+def _short(value: Any) -> str:
+    return repr(value) if len(repr(value)) < 40 else repr(value)[:39] + "…"
 
 
 def _both(zh: str, en: str) -> Both:

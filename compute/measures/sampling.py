@@ -15,7 +15,7 @@ import numpy as np
 
 from compute import facts
 from compute.measures.distributions import PROMPTS
-from compute.measures.job import Job, Report, Value, nobody
+from compute.measures.job import SAMPLED_TRACE, Job, Report, Value, nobody
 from compute.sampling import GREEDY, Sampling, distinct, repetition
 
 MODEL = "mini-256"
@@ -77,7 +77,7 @@ def table(*, setting: str, tokens: int, seeds: tuple[int, ...], report: Report =
         trace = {"examples": texts} if name == "repetition4" else None
         made[f"sampling.{setting}.{name}"] = Value(
             float(means.mean()), UNITS[name], TOLERANCES[name], around, says=_says(setting, name), interval95=interval(means), n=len(rows),
-            reference=REFERENCES.get((setting, name)), trace=trace,
+            reference=REFERENCES.get((setting, name)), trace=trace, trace_tolerance=SAMPLED_TRACE,
         )  # fmt: skip
     return made
 
@@ -157,7 +157,8 @@ def texts(*, prompt: str, report: Report = nobody) -> dict[str, Value]:
         "text": PROMPTS[prompt], "settings": len(SETTINGS), "seeds": list(SHOWN_SEEDS), "tokens": SHOWN_TOKENS, "past_end_token": False,
     }  # fmt: skip
     says = {"zh": f"“{PROMPTS[prompt]}”之后的短文，各种设置的平均 4-gram 重复率", "en": f"mean 4-gram repetition of short texts after “{PROMPTS[prompt]}”, over all settings"}
-    value = Value(float(np.mean(means)), "ratio", {"absolute": 0.03}, around, says=says, n=len(means), trace={"examples": shown, "conditions": around})
+    value = Value(float(np.mean(means)), "ratio", {"absolute": 0.03}, around, says=says, n=len(means),
+                  trace={"examples": shown, "conditions": around}, trace_tolerance=SAMPLED_TRACE)  # fmt: skip
     return {f"sampling.texts.{prompt}": value}
 
 
