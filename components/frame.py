@@ -65,6 +65,7 @@ def show(id: str, *, lang: str, instance: int = 1, guess: str = "", **preset: An
     if guess and state["guess"] not in (None, "skip") and not _possible(widget.guesses[guess], state["guess"]):
         state["complaints"].append(UnknownName("guess", "猜测", state["guess"], [*widget.guesses[guess].choices, "skip"]))
         state["guess"] = None
+        _write_url(key, base, state)
     _instrument(id, key, lang, base, guess)
 
 

@@ -115,6 +115,7 @@ def test_a_guess_that_nobody_could_make_is_asked_again():
     """Catches: an address with any word as the guess, told back to the learner as if it had been one."""
     at = page(**{"ask": "upgrade", "roofline-placer.guess": "<i>7</i>"})
     assert "&lt;i&gt;7" in html(at) and "你猜" not in html(at)
+    assert "roofline-placer.guess" not in address(at)
     assert at.button(key="roofline-placer/commit")
 
 
