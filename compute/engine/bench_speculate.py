@@ -25,6 +25,7 @@ WIDTHS = tuple(range(1, 10))
 CACHED, REPEATS = 128, 15  # positions before the timed forward; forwards of each width
 GREEDY_KS = {"mini-256": tuple(range(1, 9)), "smollm2-135m": (2, 4, 6)}
 SAMPLED = {"mini-256": {0.7: (4,), 1.0: (4,)}, "smollm2-135m": {}}
+HALF_KS = (4,)  # in bfloat16, which a processor without such units only emulates
 DTYPES = {"mini-256": ("float32",), "smollm2-135m": ("float32", "bfloat16")}
 Entries = dict[str, dict[str, Any]]
 
@@ -57,7 +58,7 @@ def of_target(name: str, dtype: str, prompts: int, new: int) -> Entries:
         except ModelError as lacking:
             print(lacking.message("en"), file=sys.stderr)
     texts = [p.sent for p in drafts.prompts(name)[:: max(1, 16 // prompts)]]
-    for temperature, ks in ({0.0: GREEDY_KS[name]} | (SAMPLED[name] if dtype == "float32" else {})).items():
+    for temperature, ks in ({0.0: GREEDY_KS[name]} | SAMPLED[name] if dtype == "float32" else {0.0: HALF_KS}).items():
         contenders = [(source, k) for source in sources for k in ks]
         drafts.race(target, contenders[:1], texts[:1], 8, Sampling(temperature))  # warm
         shared = around | {"temperature": temperature, "prompts": len(texts), "new": new}

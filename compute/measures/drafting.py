@@ -190,7 +190,7 @@ def jobs() -> list[Job]:
             params = {"target": TARGET, "draft": name, "temperature": t, "ks": list(ks), "new": NEW}
             found.append(Job("drafting.draft", params, keys_of(TARGET, name, ks, t), _models(TARGET, (name,))))
     for name in PUBLIC_DRAFTS:
-        params = {"target": PUBLIC, "draft": name, "temperature": 0.0, "ks": [PUBLIC_K], "new": PUBLIC_NEW, "every": 4}
+        params = {"target": PUBLIC, "draft": name, "temperature": 0.0, "ks": [PUBLIC_K], "new": PUBLIC_NEW, "every": 2}
         found.append(Job("drafting.draft", params, keys_of(PUBLIC, name, (PUBLIC_K,), 0.0), _models(PUBLIC, (name,))))
     for target, names in ((TARGET, DRAFTS), (PUBLIC, PUBLIC_DRAFTS)):
         for name in names:
