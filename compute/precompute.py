@@ -151,10 +151,12 @@ def timings(folder: Path | None = None) -> dict[str, dict[str, Any]]:
 
 def trace(key: str, path: Path | None = None) -> Any:
     """The arrays beside an entry, checked against their sha256. None when the key is not stored."""
-    path = path or STORE
     entry = stored(path).get(key)
-    if entry is None:
-        return None
+    return None if entry is None else arrays(key, entry, path)
+
+
+def arrays(key: str, entry: Mapping[str, Any], path: Path | None = None) -> Any:
+    path = path or STORE
     kept = entry.get("trace")
     if kept is None:
         raise BrokenData(_name(path), f"entry {key} has no trace")

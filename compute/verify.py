@@ -137,7 +137,7 @@ def tampered(key: str, entry: Mapping[str, Any], path: Path | None = None) -> Bo
         return _both("存入之后被改过：封签与内容不符", "it was edited after it was stored: its seal does not fit")
     if "trace" in entry:
         try:
-            precompute.trace(key, path)
+            precompute.arrays(key, entry, path)
         except BrokenData as broken:
             return {lang: broken.message(lang) for lang in ("zh", "en")}
     return {}
@@ -154,7 +154,7 @@ def _beside(key: str, entry: Mapping[str, Any], new: Again, path: Path | None) -
     if ("trace" in entry) != (new.trace is not None):
         return _both("旁边的数组只有一边有", "only one side has arrays beside the value")
     if new.trace is not None:
-        return _traces(precompute.trace(key, path), new.trace, dict(entry["trace"].get("tolerance", TRACE_TOLERANCE)))
+        return _traces(precompute.arrays(key, entry, path), new.trace, dict(entry["trace"].get("tolerance", TRACE_TOLERANCE)))
     return {}
 
 

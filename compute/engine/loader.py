@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from compute.engine import directory, gguf_file
-from compute.engine.device import choose_device, choose_dtype, exact_float32, threads_for
+from compute.engine.device import SMALL_MODEL_BYTES, choose_device, choose_dtype, exact_float32, threads_for
 from compute.engine.errors import ModelMissing, NotSupported, TensorWrong
 from compute.engine.model import Config, Layer, Linear, Weights, packed
 from compute.engine.tokens import Tokenizer
@@ -57,6 +57,8 @@ def load(path: str | Path, *, device: str = "auto", dtype: str = "auto", name: s
         )
     tensors = Tensors(path, source.names, source.tensor, where, kind)
     weights = assemble(source.config, tensors, source.inverse_frequencies.to(where))
+    if weights.bytes_per_decoded_token() > SMALL_MODEL_BYTES:
+        weights = packed(weights)
     return Model(name or path.stem, weights, source.tokenizer, threads_for(weights.bytes_per_decoded_token()))
 
 
@@ -117,7 +119,7 @@ def assemble(config: Config, tensors: Tensors, inverse_frequencies: Tensor) -> W
     layers = tuple(assemble_layer(c, tensors, f"model.layers.{n}") for n in range(c.layers))
     norm = tensors.take("model.norm.weight", c.hidden)
     tensors.refuse_leftovers()
-    return Weights(c, embedding, layers, norm, packed(Linear(head)), inverse_frequencies)
+    return Weights(c, embedding, layers, norm, Linear(head), inverse_frequencies)
 
 
 def assemble_layer(c: Config, tensors: Tensors, at: str) -> Layer:
@@ -128,7 +130,7 @@ def assemble_layer(c: Config, tensors: Tensors, at: str) -> Layer:
     def linear(prefix: str, names: dict[str, int], inputs: int, bias: bool) -> Linear:
         weights = [tensors.take(f"{prefix}.{name}.weight", rows, inputs) for name, rows in names.items()]
         biases = [tensors.take(f"{prefix}.{name}.bias", rows) for name, rows in names.items()] if bias else []
-        return packed(Linear(torch.cat(weights), torch.cat(biases) if bias else None))
+        return Linear(torch.cat(weights), torch.cat(biases) if bias else None)
 
     qk_norm = None
     if c.qk_norm:

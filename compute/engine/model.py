@@ -5,7 +5,7 @@ Letters in the shape comments: B sequences, T new tokens of each, S positions vi
 K key/value heads, D head_dim, M hidden width, F feed-forward width, V vocabulary.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from math import pi
 from typing import Protocol
 
@@ -76,9 +76,10 @@ class Linear:
         return F.linear(x, self.weight, self.bias)
 
 
-def packed(matrix: Linear) -> Linear:
-    """For products of a few rows (a batch, the guesses of a round): the plain kernel orders the whole matrix anew in each of
-    them, which on a CPU in float32 costs as much again as reading it. Takes the matrix's memory a second time."""
+def packed_matrix(matrix: Linear) -> Linear:
+    """With its numbers a second time, for products of a few rows (a batch, the guesses of a round): the plain kernel orders
+    the whole matrix anew in each of them, which on a CPU in float32 costs as much again as reading it. A matrix that stays
+    in the processor's cache is better off plain."""
     plain = matrix.weight
     if plain.device.type != "cpu" or plain.dtype != torch.float32 or not torch.backends.mkldnn.is_available():
         return matrix
@@ -128,6 +129,15 @@ class Weights:
     def bytes_per_decoded_token(self) -> int:
         """Bytes of weights read for one token: every matrix that is multiplied."""
         return sum(m.weight.numel() * m.weight.element_size() for m in self.matrices())
+
+
+def packed(weights: Weights) -> Weights:
+    """The same weights with every matrix packed."""
+
+    def of(layer: Layer) -> Layer:
+        return replace(layer, **{name: packed_matrix(getattr(layer, name)) for name in ("qkv", "out", "gate_up", "down")})
+
+    return replace(weights, layers=tuple(map(of, weights.layers)), head=packed_matrix(weights.head))
 
 
 @dataclass(frozen=True)

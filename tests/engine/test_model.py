@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from compute.engine.generate import decode
-from compute.engine.model import PACKED_ROWS, Config, KVCache, Linear, Rope, forward, packed
+from compute.engine.model import PACKED_ROWS, Config, KVCache, Linear, Rope, forward, packed, packed_matrix
 
 from . import tiny
 
@@ -82,7 +82,7 @@ def test_a_packed_matrix_gives_the_plain_product(rows, bias):
     random = torch.Generator().manual_seed(rows)
     plain = Linear(torch.randn(96, 64, generator=random), torch.randn(96, generator=random) if bias else None)
     x = torch.randn(1, rows, 64, generator=random)
-    made = packed(plain)
+    made = packed_matrix(plain)
     assert (made.packed is not None) == torch.backends.mkldnn.is_available()
     exact = x.double() @ plain.weight.double().T + (plain.bias.double() if bias else 0)
     assert made(x).shape == (1, rows, 96)
@@ -91,4 +91,12 @@ def test_a_packed_matrix_gives_the_plain_product(rows, bias):
 
 def test_only_float32_is_packed():
     """Catches: a bfloat16 matrix handed to a float32 kernel."""
-    assert packed(Linear(torch.ones(8, 8, dtype=torch.bfloat16))).packed is None
+    assert packed_matrix(Linear(torch.ones(8, 8, dtype=torch.bfloat16))).packed is None
+
+
+def test_packed_weights_give_the_same_logits(made):
+    """Catches: a matrix packed in another's place."""
+    _, model, _ = made("llama, grouped heads, tied")
+    tokens, positions = tiny.ids(12, seed=3), torch.arange(12)[None]
+    plain, again = (forward(weights, tokens, None, positions) for weights in (model.weights, packed(model.weights)))
+    assert tiny.far_apart(again, plain) < 2e-5 and packed(model.weights).layers[0].down.packed is not None
