@@ -156,7 +156,7 @@ def main(argv: list[str]) -> int:
     """`python -m compute bench decode | speculate`."""
     parser = argparse.ArgumentParser(prog="python -m compute bench", description="Ratios from one alternating run.")
     kinds = parser.add_subparsers(dest="what", required=True)
-    speculating = kinds.add_parser("speculate", help="speculative decoding against plain, into data/measured/drafting.json")
+    speculating = kinds.add_parser("speculate", help="speculative decoding against plain, into data/measured/")
     speculating.add_argument("--prompts", type=int, default=8, help="of each target's sixteen")
     speculating.add_argument("--new-tokens", type=int, default=48)
     speculating.add_argument("--target", action="append", help="mini-256, smollm2-135m (default: both)")

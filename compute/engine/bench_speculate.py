@@ -1,5 +1,5 @@
 """Speculative decoding on this machine's clock: against plain decoding for each draft and k, what a forward costs by the
-number of its tokens, and so what a guess and a check cost. Written to data/measured/drafting.json."""
+number of its tokens, and so what a guess and a check cost. Written to data/measured/drafting-<target>.json."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ Entries = dict[str, dict[str, Any]]
 
 
 def main(args: argparse.Namespace) -> int:
-    entries: Entries = {}
+    found: dict[str, Entries] = {}
     for target in args.target or tuple(drafts.DRAFTS):
         for dtype in DTYPES[target]:
             try:
-                entries |= of_target(target, dtype, args.prompts, args.new_tokens)
+                found.setdefault(target, {}).update(of_target(target, dtype, args.prompts, args.new_tokens))
             except ModelError as lacking:
                 print(lacking.message("en"), file=sys.stderr)
-    for key, entry in entries.items():
-        value = entry["value"]
-        print(f"{key:56} {value if isinstance(value, (list, int)) else round(value, 4)!s:>12} {entry['unit']}")
-    if args.only_print or not entries:
-        return 0 if entries else 3
-    command = f"python -m compute bench speculate --prompts {args.prompts} --new-tokens {args.new_tokens}"
-    print(precompute.write_measured("drafting", entries, command))
-    return 0
+    for target, entries in found.items():
+        for key, entry in entries.items():
+            value = entry["value"]
+            print(f"{key:56} {value if isinstance(value, (list, int)) else round(value, 4)!s:>12} {entry['unit']}")
+        if not args.only_print:
+            command = f"python -m compute bench speculate --target {target} --prompts {args.prompts} --new-tokens {args.new_tokens}"
+            print(precompute.write_measured(f"drafting-{target}", entries, command))
+    return 0 if found else 3
 
 
 def of_target(name: str, dtype: str, prompts: int, new: int) -> Entries:
