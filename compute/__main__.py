@@ -81,15 +81,23 @@ def _bench(args) -> int:
     return bench.main(args.rest)
 
 
+def _wait_politely() -> None:
+    """Threads that wait for each other sleep instead of spinning: on a machine that does something else too, spinning makes
+    minutes out of seconds. Before torch is loaded."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
 def _verify(args) -> int:
     from compute import verify
 
+    _wait_politely()
     return verify.main(only=args.only, as_json=args.json)
 
 
 def _precompute(args) -> int:
     from compute import precompute
 
+    _wait_politely()
     return precompute.main(only=args.only, force=args.force)
 
 
