@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from pathlib import Path
 from typing import Callable
 
 import streamlit as st
 
-from app import lesson, prose, quiz, views
+from app import check, lesson, prose, quiz, views
 from app.lesson import Entry, words
 from components import frame, widgets
 from components.text import LANGUAGES
@@ -25,7 +23,7 @@ _browser = st.components.v2.component("lab_shell", js=(HERE / "shell.js").read_t
 
 def slugs() -> list[str]:
     """The addresses that exist."""
-    return [entry.slug for entry in course()[0]] + (["check"] if has_check() else [])
+    return [entry.slug for entry in course()[0]] + ["check"]
 
 
 def course() -> tuple[list[Entry], BrokenData | None]:
@@ -34,14 +32,6 @@ def course() -> tuple[list[Entry], BrokenData | None]:
         return lesson.existing(), None
     except BrokenData as reason:
         return [], reason
-
-
-def has_check() -> bool:
-    return importlib.util.find_spec("app.check") is not None
-
-
-def check_page(lang: str) -> None:
-    importlib.import_module("app.check").show(lang)
 
 
 def title_of(slug: str, lang: str) -> str:
@@ -83,8 +73,7 @@ def run() -> None:
     pages: dict[str, st.Page] = {"": home}
     for entry in entries:
         pages[entry.slug] = _lesson_page(entry, lang, entries, pages)
-    if has_check():
-        pages["check"] = st.Page(_named("check", lambda: check_page(lang)), title=words(lang)("check"), url_path="check")
+    pages["check"] = st.Page(_named("check", lambda: check.show(lang)), title=words(lang)("check"), url_path="check")
     current = st.navigation(list(pages.values()), position="hidden")
     asked = st.query_params.get("lesson")  # from an address that is no page, or written by hand
     slug = next((slug for slug, page in pages.items() if page is current), "") if asked is None else asked
@@ -97,8 +86,8 @@ def run() -> None:
         current.run()
     elif asked in {entry.slug for entry in entries}:
         views.lesson_page(next(entry for entry in entries if entry.slug == asked), lang, entries, pages)
-    elif asked == "check" and known:
-        check_page(lang)
+    elif asked == "check":
+        check.show(lang)
     else:
         unknown(asked, lang, entries, pages, broken)
     _browser(key="lab_shell", height=1, data={
@@ -149,9 +138,8 @@ def sidebar(lang: str, entries: list[Entry], pages: dict, slug: str) -> None:
             kind = "branch" if entry.branch else "chapter"
             with st.container(key=f"lab-nav-{kind}{here}-{entry.slug}"):
                 views.chapter_link(entry, lang, pages[entry.slug])
-        if "check" in pages:
-            with st.container(key="lab-nav-check"):
-                st.page_link(pages["check"], label=say("check"), query_params={"lang": lang}, width="stretch")
+        with st.container(key="lab-nav-check"):
+            st.page_link(pages["check"], label=say("check"), query_params={"lang": lang}, width="stretch")
 
 
 def unknown(value: str, lang: str, entries: list[Entry], pages: dict, broken: BrokenData | None) -> None:
