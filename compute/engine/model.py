@@ -163,10 +163,13 @@ def place(positions: Tensor, device: torch.device) -> Place:
 
 
 class Cache(Protocol):
-    """What attention needs from a KV store; contiguous here, paged beside it."""
+    """A KV store that attention writes to and looks into; contiguous here, paged in compute/engine/paged.py."""
 
-    def store(self, layer: int, keys: Tensor, values: Tensor, place: Place) -> tuple[Tensor, Tensor]:
-        """Writes keys and values (B, T, K, D) at `place`; returns all up to its reach, (B, K, S, D), slot s = position s."""
+    def place(self, positions: Tensor, device: torch.device) -> Place: ...
+
+    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, here: Place) -> Tensor:
+        """Stores the new keys and values (B, T, K, D) and lets the queries (B, T, H, D) look at all up to themselves;
+        returns (B, T, H, D)."""
 
 
 class KVCache:
@@ -186,15 +189,18 @@ class KVCache:
     def bytes(self) -> int:
         return self.data.numel() * self.data.element_size()
 
-    def store(self, layer: int, keys: Tensor, values: Tensor, place: Place) -> tuple[Tensor, Tensor]:
-        held_keys, held_values = self.data[layer].unbind(0)  # each (B, K, capacity, D)
-        if place.start is None:
-            held_keys[self.rows, :, place.positions] = keys
-            held_values[self.rows, :, place.positions] = values
+    def place(self, positions: Tensor, device: torch.device) -> Place:
+        return place(positions, device)
+
+    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, here: Place) -> Tensor:
+        held_keys, held_values = self.data[layer].unbind(0)  # each (B, K, capacity, D), slot s = position s
+        if here.start is None:
+            held_keys[self.rows, :, here.positions] = keys
+            held_values[self.rows, :, here.positions] = values
         else:
-            held_keys[:, :, place.start : place.reach] = keys.transpose(1, 2)
-            held_values[:, :, place.start : place.reach] = values.transpose(1, 2)
-        return held_keys[:, :, : place.reach], held_values[:, :, : place.reach]
+            held_keys[:, :, here.start : here.reach] = keys.transpose(1, 2)
+            held_values[:, :, here.start : here.reach] = values.transpose(1, 2)
+        return look(queries, held_keys[:, :, : here.reach], held_values[:, :, : here.reach], here.mask, here.causal)
 
 
 @torch.inference_mode()
@@ -214,7 +220,7 @@ def forward(
 def hidden_states(weights: Weights, tokens: Tensor, cache: Cache | None, positions: Tensor) -> Tensor:
     """The last layer's output after the final norm, (B, T, M)."""
     eps = weights.config.norm_eps
-    here = place(positions, weights.device)
+    here = cache.place(positions, weights.device) if cache else place(positions, weights.device)
     if cache is None and here.start != 0:
         raise ValueError("without a cache the tokens must be whole sequences, at positions 0, 1, 2, …")
     turn = rotation(here.positions, weights.inverse_frequencies)
@@ -242,11 +248,19 @@ def attention(
     if layer.qk_norm is not None:
         qk = F.rms_norm(qk, (D,), eps=config.norm_eps) * layer.qk_norm
     q, k = rotate(qk, turn).split([H, K], dim=2)  # (B, T, H, D), (B, T, K, D)
-    keys, values = cache.store(number, k, v, here) if cache else (k.transpose(1, 2), v.transpose(1, 2))  # (B, K, S, D)
-    y = F.scaled_dot_product_attention(
-        q.transpose(1, 2), keys, values, attn_mask=here.mask, is_causal=here.causal, enable_gqa=H != K
-    )  # (B, H, T, D)
-    return layer.out(y.transpose(1, 2).reshape(B, T, H * D))
+    if cache:
+        y = cache.attend(number, q, k, v, here)
+    else:
+        y = look(q, k.transpose(1, 2), v.transpose(1, 2), here.mask, here.causal)
+    return layer.out(y.reshape(B, T, H * D))
+
+
+def look(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    """Softmax attention: queries (B, T, H, D) over keys and values (B, K, S, D), H / K query heads to each of theirs; mask
+    (B or 1, 1, T, S), True = may look. Returns (B, T, H, D)."""
+    grouped = queries.shape[2] != keys.shape[1]
+    y = F.scaled_dot_product_attention(queries.transpose(1, 2), keys, values, attn_mask=mask, is_causal=causal, enable_gqa=grouped)
+    return y.transpose(1, 2)
 
 
 def feed_forward(layer: Layer, x: Tensor) -> Tensor:

@@ -1,0 +1,286 @@
+"""Many texts at once on one model: the policies of compute/batching.py, executed.
+
+A step is one forward of everything that was planned, prompts and decoding alike. What comes out for a text does not depend
+on its neighbours, the policy, the block size or preemption: under greedy decoding it is what `generate` writes (compare
+compute/engine/speculate.py for what that means in floating point), and sampled text uses one random generator a text, as
+`generate` does. `submit`, `step` and `cancel` may be called from several threads.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence as Row
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from compute.batching import PolicyName, Preemption, Read, Scheduler, Sequence
+from compute.engine.generate import check_request, pick
+from compute.engine.loader import Model
+from compute.engine.model import hidden_states, logits
+from compute.engine.paged import PagedCache, Part, Step
+from compute.engine.speculate import NO_DRAFT, Draft, Drafter, distribution
+from compute.engine.tokens import StopText, Stream
+from compute.errors import BadInput
+from compute.paging import BlockPool
+from compute.sampling import GREEDY, Sampling
+from compute.speculative import play_round
+from compute.trace import Recorder
+from compute.trace import Step as Recorded
+
+KV_BYTES = 256 * 2**20  # for the block pool, unless a number of blocks is given
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One request. n texts are written from the prompt, the i-th with the random numbers of seed + i. logprobs: how many of
+    the likeliest tokens come along with each one's own, None for neither."""
+
+    tokens: tuple[int, ...]
+    max_new_tokens: int
+    sampling: Sampling = GREEDY
+    seed: int = 0
+    stop: tuple[str, ...] = ()
+    n: int = 1
+    ignore_end: bool = False
+    logprobs: int | None = None
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One written token of the index-th text. text: what a reader sees arrive. logprob and top (token, logprob): nats, under
+    the model itself, temperature 1 and nothing cut; only if asked for. finish as in `generate`."""
+
+    index: int
+    token: int
+    text: str
+    finish: Literal["", "stop", "length"] = ""
+    logprob: float | None = None
+    top: tuple[tuple[int, float], ...] = ()
+
+
+Hear = Callable[[Piece], None]
+
+
+@dataclass(eq=False)
+class Text:
+    """What the engine keeps of one text beside its sequence."""
+
+    ask: Ask
+    index: int
+    hear: Hear
+    random: np.random.Generator
+    stream: Stream
+    gate: StopText
+    drafter: Drafter | None
+
+
+@dataclass(eq=False)
+class Ticket:
+    """What `submit` gives back: `cancel` takes it. sequences: those that have begun, in order of their index."""
+
+    ask: Ask
+    sequences: list[Sequence] = field(default_factory=list)
+
+    @property
+    def request(self) -> int:
+        return self.sequences[0].request
+
+    @property
+    def finished(self) -> bool:
+        return all(sequence.finished for sequence in self.sequences)
+
+
+class Engine:
+    """slots: texts that are written together; blocks: default as many as KV_BYTES and the slots' contexts need. guess makes a
+    Drafter for each text, and `ahead` is how many guesses it makes a step; drafters that need the target's hidden states
+    (the MTP head) are not for here, as prefix hits skip them."""
+
+    def __init__(
+        self, model: Model, *, slots: int = 8, blocks: int | None = None, block_size: int = 16, policy: PolicyName = "chunked", budget: int = 256,
+        preemption: Preemption = "recompute", caching: bool = True, ahead: int = 0, guess: Callable[[], Drafter] | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ):  # fmt: skip
+        if ahead and guess is None:
+            raise BadInput("ahead", ahead, "guesses need somebody who makes them; name a draft", "要猜测就得有人来猜；请指定草稿")
+        self.model = model
+        wanted = blocks or default_blocks(model, slots, block_size)
+        self.pool = BlockPool(wanted, block_size, caching=caching)
+        self.scheduler = Scheduler(self.pool, slots, policy, budget=budget, preemption=preemption, ahead=ahead)
+        self.cache = PagedCache(model.weights, wanted, block_size)
+        self.guess = guess
+        self.recorder = Recorder(self.scheduler, "second")
+        self.texts: dict[Sequence, Text] = {}
+        self._tickets: dict[int, Ticket] = {}  # by request
+        self._outside: dict[Sequence, Tensor] = {}  # what was swapped out
+        self._clock, self._began = clock, clock()
+        self._lock = threading.RLock()
+
+    # ---- requests
+
+    def submit(self, ask: Ask, hear: Hear = lambda piece: None) -> Ticket:
+        """`hear` is told of every token, in the thread that calls `step`. Raises BadInput for what cannot be run."""
+        check_request(self.model, ask.tokens, ask.max_new_tokens)
+        with self._lock:
+            sequence = self.scheduler.submit(ask.tokens, ask.max_new_tokens, samples=ask.n)
+            self.recorder.arrived(sequence, self.now())
+            self.texts[sequence] = self._text(ask, 0, hear)
+            ticket = Ticket(ask, [sequence])
+            self._tickets[ticket.request] = ticket
+            return ticket
+
+    def cancel(self, ticket: Ticket) -> None:
+        """Slots and blocks are free when this returns; nothing more is heard. Harmless when it has ended."""
+        with self._lock:
+            for sequence in ticket.sequences:
+                self.scheduler.cancel(sequence)
+                self._forget(sequence)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.scheduler.waiting or self.scheduler.running)
+
+    def now(self) -> float:
+        """Seconds on the trace's clock."""
+        return self._clock() - self._began
+
+    def _text(self, ask: Ask, index: int, hear: Hear) -> Text:
+        return Text(ask, index, hear, np.random.default_rng(ask.seed + index), Stream(), StopText(ask.stop), self.guess() if self.guess else None)
+
+    def _forget(self, sequence: Sequence) -> None:
+        self.texts.pop(sequence, None)
+        self._outside.pop(sequence, None)
+        ticket = self._tickets.get(sequence.request)
+        if ticket and ticket.finished:
+            del self._tickets[sequence.request]
+
+    # ---- a step
+
+    @torch.inference_mode()
+    def step(self) -> Recorded | None:
+        """Plans, computes and tells of one step; None when there is nothing to do."""
+        with self._lock:
+            if not self.busy:
+                return None
+            began = self.now()
+            plan = self.scheduler.plan()
+            work = self.scheduler.apply(plan)
+            for move in work.swapped_out:
+                self._outside[move.sequence] = self.cache.take_out(move.blocks)
+            for move in work.swapped_in:
+                self.cache.put_back(move.blocks[: -(-move.sequence.table.written // self.pool.block_size)], self._outside.pop(move.sequence))
+            self.cache.copy(work.copies)
+            drafts = {read.sequence: self._draft(read) for read in work.reads if not read.prefill and read.tokens > 1}
+            tokens, ended = self._compute(work.reads, drafts)
+            done = self.scheduler.commit(work, tokens, ended)
+            ended_at = self.now()
+            recorded = self.recorder.step(plan, work, tokens, done, ended_at, ended_at - began)
+            for sequence in done:
+                self._forget(sequence)
+            return recorded
+
+    def _draft(self, read: Read) -> Draft:
+        text = self.texts[read.sequence]
+        return text.drafter.draft(read.sequence.ids, None, read.tokens - 1, text.ask.sampling, text.random)
+
+    def _compute(self, reads: Row[Read], drafts: dict[Sequence, Draft]) -> tuple[dict[Sequence, list[int]], list[Sequence]]:
+        """One forward of all reads. What each text wrote, and those that ended before their limit."""
+        if not reads:
+            return {}, []
+        torch.set_num_threads(self.model.threads)
+        parts, fed = [], []
+        for read in reads:
+            guesses = drafts.get(read.sequence, NO_DRAFT).tokens
+            new = read.sequence.ids[read.start : read.start + read.tokens] if read.prefill else [read.sequence.ids[-1], *guesses]
+            parts.append(Part(tuple(read.sequence.table.blocks), read.start, len(new)))
+            fed += new
+        step = Step(self.cache, parts)
+        states = hidden_states(self.model.weights, torch.tensor([fed]), step, step.positions)[0]  # (N, M)
+        rows, writers, at = [], [], 0  # rows of the flat states whose logits are needed
+        for read, part in zip(reads, parts):
+            at += part.tokens
+            sequence = read.sequence
+            if not read.prefill:
+                rows += range(at - part.tokens, at)
+                writers.append((sequence, part.tokens))
+            elif sequence.table.written >= len(sequence.ids):
+                rows.append(at - 1)
+                writers.append((sequence, 1))
+        if not rows:
+            return {}, []
+        if len(rows) < len(fed):
+            states = states[torch.tensor(rows, device=states.device)]
+        found = logits(self.model.weights, states).cpu()  # (rows, V)
+        return self._write(found, writers, drafts)
+
+    def _write(self, found: Tensor, writers: Row[tuple[Sequence, int]], drafts: dict[Sequence, Draft]) -> tuple[dict[Sequence, list[int]], list[Sequence]]:
+        """found (rows, V): logits, `count` rows for each writer one after the other."""
+        best = found.argmax(-1).tolist()
+        tokens, ended, at = {}, [], 0
+        for sequence, count in writers:
+            mine = found[at : at + count]
+            first = best[at]
+            at += count
+            for writer in (sequence, *(self._fork(sequence) if sequence.samples > 1 else ())):
+                text = self.texts[writer]
+                if count > 1:
+                    draft = drafts[sequence]
+                    new = list(play_round(distribution(mine, text.ask.sampling), draft.q, list(draft.tokens), text.random).tokens)
+                else:
+                    new = [first if text.ask.sampling.temperature == 0 else pick(mine[0], text.ask.sampling, text.random)]
+                tokens[writer], over = self._tell(writer, text, new[: writer.limit - writer.written], mine)
+                if over:
+                    ended.append(writer)
+        return tokens, ended
+
+    def _fork(self, sequence: Sequence) -> list[Sequence]:
+        text, others = self.texts[sequence], self.scheduler.fork(sequence)
+        for index, other in enumerate(others, 1):
+            self.texts[other] = self._text(text.ask, index, text.hear)
+        self._tickets[sequence.request].sequences += others
+        return others
+
+    def _tell(self, sequence: Sequence, text: Text, new: list[int], found: Tensor) -> tuple[list[int], bool]:
+        """Tells of each token; those that count, and whether the text ended with them."""
+        model, ask = self.model, text.ask
+        for i, token in enumerate(new):
+            ends = token in model.config.stop_tokens and not ask.ignore_end
+            shown = "" if ends else text.gate.push(text.stream.push(model.tokenizer.bytes_of(token)))
+            finish = "stop" if ends or text.gate.found else "length" if sequence.written + i + 1 == sequence.limit else ""
+            if finish and not text.gate.found:
+                shown += text.gate.push(text.stream.flush()) + text.gate.flush()
+            logprob, top = (None, ()) if ask.logprobs is None else logprobs(found[i], token, ask.logprobs)
+            text.hear(Piece(text.index, token, shown, finish, logprob, top))
+            if finish:
+                return new[: i + 1], finish == "stop"
+        return new, False
+
+    # ---- without a service
+
+    def run(self, asks: Row[Ask]) -> list[list[list[int]]]:
+        """The tokens of each ask's texts, all submitted at once."""
+        written: list[list[list[int]]] = [[[] for _ in range(ask.n)] for ask in asks]
+        for ask, texts in zip(asks, written):
+            self.submit(ask, lambda piece, texts=texts: texts[piece.index].append(piece.token))
+        while self.step():
+            pass
+        return written
+
+
+def logprobs(row: Tensor, token: int, most: int) -> tuple[float, tuple[tuple[int, float], ...]]:
+    """Of a token and of the `most` likeliest, from logits (V): nats."""
+    row = row.double()
+    total = row.logsumexp(0)
+    values, tokens = row.topk(min(most, len(row))) if most else (row[:0], torch.arange(0))
+    return float(row[token] - total), tuple(zip(tokens.tolist(), (values - total).tolist()))
+
+
+def default_blocks(model: Model, slots: int, block_size: int) -> int:
+    """As many as every slot's full context needs, within KV_BYTES."""
+    c = model.config
+    each = c.layers * 2 * c.kv_heads * c.head_dim * model.weights.embedding.element_size() * block_size
+    return max(-(-c.context // block_size), min(slots * -(-c.context // block_size), KV_BYTES // each))
