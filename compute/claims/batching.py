@@ -59,27 +59,14 @@ def _():
 # ---- the 64 paragraphs that the instruments replay
 
 
-def _lengths() -> list[int]:
-    return [request.output for request in requests()]
-
-
-@claim("batching.requests.shortest", "64 个回复里最短的", "shortest of the 64 answers")
-def _():
-    return computed(min(_lengths()), "token", "min of the answers in data/batching-requests.json")
-
-
-@claim("batching.requests.longest", "64 个回复里最长的", "longest of the 64 answers")
-def _():
-    return computed(max(_lengths()), "token", "max of the answers in data/batching-requests.json")
-
-
 EIGHT = 8
 
 
 @claim("batching.requests.least_steps", "八个槽位一刻不闲时的步数", "steps if none of the eight slots were ever idle")
 def _():
-    total = sum(_lengths())
-    return computed(max(-(-total // EIGHT), max(_lengths())), "step", "⌈tokens written / slots⌉, no less than the longest", tokens=total, slots=EIGHT)
+    lengths = [request.output for request in requests()]
+    total = sum(lengths)
+    return computed(max(-(-total // EIGHT), max(lengths)), "step", "⌈tokens written / slots⌉, no less than the longest", tokens=total, slots=EIGHT)
 
 
 # ---- a step that reads and writes at once, on the anchor
