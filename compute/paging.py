@@ -111,11 +111,13 @@ class BlockPool:
         return copies
 
     def rewind(self, table: Table, tokens: int) -> None:
-        """The last `tokens` positions do not count after all (rejected guesses); their blocks stay for the next ones."""
+        """The last `tokens` positions do not count after all (rejected guesses); their blocks stay for the next ones. Only what
+        was written since the last fork or seal: others may read the rest."""
         table.written -= tokens
 
     def fork(self, table: Table) -> Table:
-        """A second sequence with the same past: every block shared, none copied."""
+        """A second sequence with the same past: every block shared, none copied. Both are sealed before anything else happens,
+        lest one alone keeps a cached block whose parent is evicted."""
         blocks = table.blocks[: self.blocks_for(table.written)]
         for block in blocks:
             self.refs[block] += 1
