@@ -56,6 +56,8 @@ def lengths(*, report: Report = nobody) -> dict[str, Value]:
         ("count", len(outputs), "request", "请求数", "requests"),
         ("written", sum(outputs), "token", "这些请求一共写出的 token", "tokens that the requests write in all"),
         ("mean", sum(outputs) / len(outputs), "token", "平均每个请求写出", "tokens that a request writes on average"),
+        ("shortest", min(outputs), "token", "最短的回复", "the shortest reply"),
+        ("longest", max(outputs), "token", "最长的回复", "the longest reply"),
     )
     conditions = {"model": batching_requests.MODEL, "context": batching_requests.CONTEXT, "seed": batching_requests.SEED}
     return {f"batching.requests.{key}": Value(value, unit, {"exact": True}, conditions, says={"zh": zh, "en": en}) for key, value, unit, zh, en in found}
@@ -107,7 +109,7 @@ MEASURES = {"batching.lengths": lengths, "batching.policy": policy, "batching.ti
 
 
 def jobs() -> list[Job]:
-    about = ("count", "written", "mean")
+    about = ("count", "written", "mean", "shortest", "longest")
     results = ("utilisation", "steps", "mean_latency", "p99_latency", "tokens_per_step")
     return [
         Job("batching.lengths", {}, tuple(f"batching.requests.{key}" for key in about)),
