@@ -86,6 +86,7 @@ class Scene:
     theme: str  # "light" | "dark"
     before: Any = None  # the previous result, or None
     guess: float | str | None = None
+    t: int | None = None  # the step at which the player came to rest; None while it stands where the Stage opens
 
 
 @dataclass(frozen=True)

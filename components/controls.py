@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Callable
+from dataclasses import dataclass, field
+from typing import Any, Callable, Mapping
 
 import streamlit as st
 
@@ -62,7 +62,26 @@ class Text:
     when: When = always
 
 
-Control = Stops | Range | Choice | Toggle | Text
+@dataclass(frozen=True)
+class Move:
+    """A button of a Press: the field becomes `value`. Its words are "move.<field>.<id>", filled with `names`."""
+
+    id: str
+    value: Any
+    names: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Press:
+    """A row of buttons right under the picture. moves(params, step) → what can be done now; step: where the player stands.
+    After a press the picture opens where the new Stage says."""
+
+    field: str
+    moves: Callable[[Any, int], tuple[Move, ...]]
+    when: When = always
+
+
+Control = Stops | Range | Choice | Toggle | Text | Press
 SEGMENTS = 5  # more options than this become a select box
 NARROW_SEGMENTS = 3  # in a quarter of the width
 
@@ -104,3 +123,11 @@ def render(control: Control, key: str, value: Any, words: Words, changed: Callab
         case Text(field, longest):
             seed(value)
             st.text_input(label, value=value, max_chars=longest, **common)
+
+
+def render_moves(press: Press, key: str, moves: tuple[Move, ...], words: Words, done: Callable[[Any], None]) -> None:
+    """Put the buttons on the page; `done` gets the value of the one that is pressed."""
+    with st.container(key=f"{key}/moves", horizontal=True):
+        for move in moves:
+            label = words(f"move.{press.field}.{move.id}", **move.names)
+            st.button(label, key=f"{key}/{move.id}", on_click=done, args=(move.value,))

@@ -192,7 +192,9 @@ def _instrument(id: str, key: str, lang: str, base: dict[str, Any], guess: str) 
             return
         theme = getattr(st.context.theme, "type", None) or "light"
         before = _before(widget, params, state)
-        view = widget.draw(result, components.Scene(words, lang, theme, before, state["guess"]))
+        reached = player.step(f"{key}/picture")
+        t = state["t"] if reached is None else reached
+        view = widget.draw(result, components.Scene(words, lang, theme, before, state["guess"], t))
         _put_head(widget, key, words, ours, getattr(result, "mark", "computed"), view.rows, base)
         _complain(state, lang)
         if guess and state["guess"] is None:
@@ -201,6 +203,7 @@ def _instrument(id: str, key: str, lang: str, base: dict[str, Any], guess: str) 
         if guess and state["guess"] != "skip":
             _tell(widget, guess, _asked(widget, base, result), words, ours, lang, state)
         _put_pictures(widget, key, view, 0, (view.picture, *view.beside), base, state, lang)
+        _put_moves(widget, key, view.picture, t, words, base, state)
         _put_controls(widget, key, words, ours, base, state)
         if widget.live and widget.live.when(params):
             _put_live(widget, key, params, words, ours, lang, state)
@@ -315,6 +318,22 @@ def _picked(key: str, slot: str, clicks, base, state):
     return picked
 
 
+def _put_moves(widget, key: str, picture, t: int | None, words: Words, base, state) -> None:
+    """The buttons that go on from the step at which the player stands."""
+    for control in widget.controls:
+        if not isinstance(control, controls.Press) or not control.when(state["current"]):
+            continue
+
+        def done(value, field=control.field):
+            state["values"][field] = value
+            state.update(t=None, complaints=[])
+            player.place(f"{key}/picture", None)
+            _write_url(key, base, state)
+
+        at = min(picture.start if t is None else t, picture.steps - 1) if isinstance(picture, components.Stage) else 0
+        controls.render_moves(control, f"{key}.{control.field}", control.moves(state["current"], at), words, done)
+
+
 def _put_controls(widget, key: str, words: Words, ours: Words, base, state) -> None:
     def one(control, segments=controls.SEGMENTS):
         field = control.field
@@ -326,7 +345,7 @@ def _put_controls(widget, key: str, words: Words, ours: Words, base, state) -> N
 
         controls.render(control, f"{key}.{field}", {**base, **state["values"]}[field], words, changed, segments)
 
-    used = [control for control in widget.controls if control.when(state["current"])]
+    used = [control for control in widget.controls if not isinstance(control, controls.Press) and control.when(state["current"])]
     first, folded = used[: widget.shown], used[widget.shown :]
     with st.container(key=f"controls-{key}"):
         for column, control in zip(st.columns(len(first)) if first else (), first):

@@ -35,6 +35,8 @@ def off_default(widget):
                 values = (not getattr(base, field),)
             case controls.Text(field):
                 values = ("The cat gave the <b>ball</b> to",)
+            case controls.Press(field, moves):
+                values = [move.value for move in moves(base, 0)]
         for value in values:
             yield field, value, widget.Params(**{**{f: getattr(base, f) for f in base.__dataclass_fields__}, field: value})
 
@@ -74,7 +76,11 @@ def test_words_have_the_same_keys_in_both_languages(id):
     zh, en = (WIDGETS[id].words(lang) for lang in LANGUAGES)
     assert set(zh.table) == set(en.table)
     for control in WIDGETS[id].controls:
-        assert zh(f"control.{control.field}") and en(f"control.{control.field}")
+        if isinstance(control, controls.Press):
+            moves = control.moves(WIDGETS[id].Params(), 0)
+            assert all(words(f"move.{control.field}.{move.id}", **move.names) for words in (zh, en) for move in moves)
+        else:
+            assert zh(f"control.{control.field}") and en(f"control.{control.field}")
         assert control.field in {f for f in WIDGETS[id].Params.__dataclass_fields__}
         if isinstance(control, controls.Choice):
             assert all(_labelled(control, option, zh) and _labelled(control, option, en) for option in control.options())
