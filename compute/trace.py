@@ -1,12 +1,13 @@
 """What happened in every step, simulated or executed: one record, which the player draws and anybody can keep as JSON.
 
-    {"version": 1, "policy": …, "slots": …, "blocks": …, "block_size": …, "clock": "step" | "second",
-     "sequences": [{"id", "request", "prompt", "arrived", "admitted", "first", "finished", "written", "hits"}, …],
+    {"version": 1, "policy": …, "slots": …, "blocks": …, "block_size": …, "clock": "step" | "second", "first": …,
+     "sequences": [{"id", "request", "prompt", "arrived", "admitted", "first", "finished", "written", "hits", "preemptions", "cancelled"}, …],
      "steps": [{"ended", "took", "lanes": [[lane, sequence, "prefill" | "decode", tokens read, tokens written], …],
                 "waiting", "running", "used", "preempted": […], "finished": […]}, …]}
 
 Times are seconds since the run began; where every step counts the same (clock "step"), steps. A null stands for what has
 not happened yet.
+A record that began to be kept later, or was trimmed, begins with the step of index `first`.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class Life:
     written: int = 0
     hits: int = 0  # prompt positions found in the prefix cache at its first admission
     preemptions: int = 0
+    cancelled: bool = False  # at the time `finished`, before its end
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ class Trace:
     sequences: tuple[Life, ...]
     steps: tuple[Step, ...]
     clock: Literal["step", "second"] = "step"
+    first: int = 0  # index of steps[0], counted from the beginning of the run
 
     @property
     def utilisation(self) -> float:
@@ -77,8 +80,8 @@ class Trace:
         return sum(life.written for life in self.sequences)
 
     def latencies(self) -> list[float]:
-        """From arrival to the last token, of every sequence that has ended, in order of arrival."""
-        return [life.finished - life.arrived for life in self.sequences if life.finished is not None]
+        """From arrival to the last token, of every sequence that has ended by itself, in order of arrival."""
+        return [life.finished - life.arrived for life in self.sequences if life.finished is not None and not life.cancelled]
 
     def to_json(self) -> dict[str, Any]:
         return {"version": VERSION, **asdict(self)}
@@ -93,7 +96,7 @@ def from_json(data: Mapping[str, Any]) -> Trace:
         for step in data["steps"]
     )
     rest = {name: data[name] for name in ("policy", "slots", "blocks", "block_size", "clock")}
-    return Trace(**rest, sequences=tuple(Life(**life) for life in data["sequences"]), steps=steps)
+    return Trace(**rest, sequences=tuple(Life(**life) for life in data["sequences"]), steps=steps, first=data.get("first", 0))
 
 
 @dataclass(frozen=True)
@@ -123,15 +126,28 @@ def summary(trace: Trace) -> Summary:
 
 @dataclass
 class Recorder:
-    """Writes a trace while it happens."""
+    """Writes a trace while it happens. Who runs without end calls `trim` now and then."""
 
     scheduler: Scheduler
     clock: Literal["step", "second"] = "step"
     lives: dict[int, Life] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
+    first: int = 0  # index of steps[0]
 
     def arrived(self, sequence: Sequence, at: float) -> None:
         self.lives[sequence.id] = Life(sequence.id, sequence.request, sequence.prompt, at)
+
+    def cancelled(self, sequence: Sequence, at: float) -> None:
+        life = self.lives[sequence.id]
+        life.finished, life.cancelled = at, True
+
+    def trim(self, steps: int) -> None:
+        """Keeps the newest steps, at most so many, and of the sequences those that were there after the oldest of them began."""
+        if (gone := len(self.steps) - steps) > 0:
+            del self.steps[:gone]
+            self.first += gone
+            since = self.steps[0].ended - self.steps[0].took if self.steps else float("inf")
+            self.lives = {id: life for id, life in self.lives.items() if life.finished is None or life.finished > since}
 
     def step(
         self, plan: StepPlan, work: Work, tokens: Mapping[Sequence, Row[int]], done: Row[Sequence], ended: float, took: float,
@@ -164,4 +180,4 @@ class Recorder:
 
     def trace(self) -> Trace:
         s = self.scheduler
-        return Trace(s.policy, s.slots, s.pool.total, s.pool.block_size, tuple(self.lives.values()), tuple(self.steps), self.clock)
+        return Trace(s.policy, s.slots, s.pool.total, s.pool.block_size, tuple(self.lives.values()), tuple(self.steps), self.clock, self.first)
