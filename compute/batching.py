@@ -126,8 +126,16 @@ class Scheduler:
     # ---- arrivals and departures
 
     def submit(self, ids: Row[int], limit: int, *, request: int | None = None, samples: int = 1) -> Sequence:
-        """Raises BadInput for what could never run: no token, more samples than slots, or more than the whole pool holds."""
+        """Raises BadInput as `check` does."""
+        self.check(ids, limit, samples)
         number = self._made
+        self._made += 1
+        sequence = Sequence(number, number if request is None else request, list(ids), len(ids), limit, samples)
+        self.waiting.append(sequence)
+        return sequence
+
+    def check(self, ids: Row[int], limit: int, samples: int = 1) -> None:
+        """Raises BadInput for what could never run: no token, more samples than slots, or more than the whole pool holds."""
         if not ids:
             raise BadInput("prompt", "", "it is empty; write at least one character", "不能为空，请至少写一个字")
         if limit < 1:
@@ -138,10 +146,6 @@ class Scheduler:
         if len(ids) + limit + self.ahead > most:
             en = f"with {len(ids)} prompt tokens it passes the {most} positions of the whole KV memory; shorten one of them"
             raise BadInput("max_tokens", limit, en, f"加上 {len(ids)} 个提示 token，超过了整个 KV 内存的 {most} 个位置；请缩短其一")
-        self._made += 1
-        sequence = Sequence(number, number if request is None else request, list(ids), len(ids), limit, samples)
-        self.waiting.append(sequence)
-        return sequence
 
     def cancel(self, sequence: Sequence) -> None:
         """Its slot and blocks are free at once; harmless when it has ended."""

@@ -3,15 +3,18 @@
 A step is one forward of everything that was planned, prompts and decoding alike. What comes out for a text does not depend
 on its neighbours, the policy, the block size or preemption: under greedy decoding it is what `generate` writes (compare
 compute/engine/speculate.py for what that means in floating point), and sampled text uses one random generator a text, as
-`generate` does. `submit`, `step` and `cancel` may be called from several threads.
+`generate` does. `submit` and `cancel` may be called from any thread and never wait for a step: they leave word, and the next
+step begins with what was left.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence as Row
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Literal
 
 import numpy as np
@@ -67,32 +70,35 @@ Hear = Callable[[Piece], None]
 
 
 @dataclass(eq=False)
+class Ticket:
+    """What `submit` gives back, and `cancel` takes."""
+
+    ask: Ask
+    hear: Hear
+    request: int  # in order of arrival
+    arrived: float
+    sequences: list[Sequence] = field(default_factory=list)  # those that have begun, in order of their index
+    cancelled: bool = False
+
+    @property
+    def finished(self) -> bool:
+        return self.cancelled or bool(self.sequences) and all(sequence.finished for sequence in self.sequences)
+
+
+@dataclass(eq=False)
 class Text:
     """What the engine keeps of one text beside its sequence."""
 
-    ask: Ask
+    ticket: Ticket
     index: int
-    hear: Hear
     random: np.random.Generator
     stream: Stream
     gate: StopText
     drafter: Drafter | None
 
 
-@dataclass(eq=False)
-class Ticket:
-    """What `submit` gives back: `cancel` takes it. sequences: those that have begun, in order of their index."""
-
-    ask: Ask
-    sequences: list[Sequence] = field(default_factory=list)
-
-    @property
-    def request(self) -> int:
-        return self.sequences[0].request
-
-    @property
-    def finished(self) -> bool:
-        return all(sequence.finished for sequence in self.sequences)
+Written = tuple[dict[Sequence, list[int]], list[Sequence], list[tuple[Ticket, Piece]]]
+"""What each text wrote in a step, those that ended before their limit, and what is to be told of it."""
 
 
 class Engine:
@@ -115,55 +121,75 @@ class Engine:
         self.guess = guess
         self.recorder = Recorder(self.scheduler, "second")
         self.texts: dict[Sequence, Text] = {}
-        self._tickets: dict[int, Ticket] = {}  # by request
         self._outside: dict[Sequence, Tensor] = {}  # what was swapped out
+        self._requests = count()
+        self._come: deque[Ticket] = deque()  # submitted and cancelled since the last step
+        self._gone: deque[Ticket] = deque()
         self._clock, self._began = clock, clock()
-        self._lock = threading.RLock()
+        self._stepping = threading.Lock()
 
     # ---- requests
 
     def submit(self, ask: Ask, hear: Hear = lambda piece: None) -> Ticket:
         """`hear` is told of every token, in the thread that calls `step`. Raises BadInput for what cannot be run."""
         check_request(self.model, ask.tokens, ask.max_new_tokens)
-        with self._lock:
-            sequence = self.scheduler.submit(ask.tokens, ask.max_new_tokens, samples=ask.n)
-            self.recorder.arrived(sequence, self.now())
-            self.texts[sequence] = self._text(ask, 0, hear)
-            ticket = Ticket(ask, [sequence])
-            self._tickets[ticket.request] = ticket
-            return ticket
+        self.scheduler.check(ask.tokens, ask.max_new_tokens, ask.n)
+        ticket = Ticket(ask, hear, next(self._requests), self.now())
+        self._come.append(ticket)
+        return ticket
 
     def cancel(self, ticket: Ticket) -> None:
-        """Slots and blocks are free when this returns; nothing more is heard. Harmless when it has ended."""
-        with self._lock:
-            for sequence in ticket.sequences:
-                self.scheduler.cancel(sequence)
-                self._forget(sequence)
+        """No further step tells of it, and the next one begins with its slots and blocks free. Harmless when it has ended."""
+        ticket.cancelled = True
+        self._gone.append(ticket)
 
     @property
     def busy(self) -> bool:
-        return bool(self.scheduler.waiting or self.scheduler.running)
+        """Something is left for `step` to do."""
+        return bool(self.scheduler.waiting or self.scheduler.running or self._come or self._gone)
+
+    @property
+    def waiting(self) -> int:
+        """Requests that have not begun, or wait again for a slot."""
+        return len(self.scheduler.waiting) + len(self._come)
 
     def now(self) -> float:
         """Seconds on the trace's clock."""
         return self._clock() - self._began
 
-    def _text(self, ask: Ask, index: int, hear: Hear) -> Text:
-        return Text(ask, index, hear, np.random.default_rng(ask.seed + index), Stream(), StopText(ask.stop), self.guess() if self.guess else None)
+    def _settle(self) -> None:
+        """Lets in who has come since the last step, and out who has gone."""
+        while self._come:
+            ticket = self._come.popleft()
+            if not ticket.cancelled:
+                sequence = self.scheduler.submit(ticket.ask.tokens, ticket.ask.max_new_tokens, request=ticket.request, samples=ticket.ask.n)
+                self.recorder.arrived(sequence, ticket.arrived)
+                self._begin(ticket, sequence)
+        while self._gone:
+            for sequence in self._gone.popleft().sequences:
+                if not sequence.finished:
+                    self.scheduler.cancel(sequence)
+                    self.recorder.cancelled(sequence, self.now())
+                    self._forget(sequence)
+
+    def _begin(self, ticket: Ticket, sequence: Sequence) -> None:
+        index = len(ticket.sequences)
+        random, gate = np.random.default_rng(ticket.ask.seed + index), StopText(ticket.ask.stop)
+        self.texts[sequence] = Text(ticket, index, random, Stream(), gate, self.guess() if self.guess else None)
+        ticket.sequences.append(sequence)
 
     def _forget(self, sequence: Sequence) -> None:
-        self.texts.pop(sequence, None)
+        del self.texts[sequence]
         self._outside.pop(sequence, None)
-        ticket = self._tickets.get(sequence.request)
-        if ticket and ticket.finished:
-            del self._tickets[sequence.request]
 
     # ---- a step
 
     @torch.inference_mode()
     def step(self) -> Recorded | None:
-        """Plans, computes and tells of one step; None when there is nothing to do."""
-        with self._lock:
+        """Plans, computes and tells of one step; None when there is nothing to do. A `hear` that raises cancels its request,
+        and the step raises when all the others have been told."""
+        with self._stepping:
+            self._settle()
             if not self.busy:
                 return None
             began = self.now()
@@ -175,22 +201,36 @@ class Engine:
                 self.cache.put_back(move.blocks[: -(-move.sequence.table.written // self.pool.block_size)], self._outside.pop(move.sequence))
             self.cache.copy(work.copies)
             drafts = {read.sequence: self._draft(read) for read in work.reads if not read.prefill and read.tokens > 1}
-            tokens, ended = self._compute(work.reads, drafts)
+            tokens, ended, told = self._compute(work.reads, drafts)
             done = self.scheduler.commit(work, tokens, ended)
             ended_at = self.now()
             recorded = self.recorder.step(plan, work, tokens, done, ended_at, ended_at - began)
             for sequence in done:
                 self._forget(sequence)
+            self._tell(told)
             return recorded
+
+    def _tell(self, told: list[tuple[Ticket, Piece]]) -> None:
+        """After everything is written down, so that `hear` may submit, cancel and fail."""
+        fault = None
+        for ticket, piece in told:
+            if not ticket.cancelled:
+                try:
+                    ticket.hear(piece)
+                except Exception as raised:
+                    self.cancel(ticket)
+                    fault = fault or raised
+        if fault:
+            raise fault
 
     def _draft(self, read: Read) -> Draft:
         text = self.texts[read.sequence]
-        return text.drafter.draft(read.sequence.ids, None, read.tokens - 1, text.ask.sampling, text.random)
+        return text.drafter.draft(read.sequence.ids, None, read.tokens - 1, text.ticket.ask.sampling, text.random)
 
-    def _compute(self, reads: Row[Read], drafts: dict[Sequence, Draft]) -> tuple[dict[Sequence, list[int]], list[Sequence]]:
-        """One forward of all reads. What each text wrote, and those that ended before their limit."""
+    def _compute(self, reads: Row[Read], drafts: dict[Sequence, Draft]) -> Written:
+        """One forward of all reads."""
         if not reads:
-            return {}, []
+            return {}, [], []
         torch.set_num_threads(self.model.threads)
         parts, fed = [], []
         for read in reads:
@@ -211,42 +251,44 @@ class Engine:
                 rows.append(at - 1)
                 writers.append((sequence, 1))
         if not rows:
-            return {}, []
+            return {}, [], []
         if len(rows) < len(fed):
             states = states[torch.tensor(rows, device=states.device)]
         found = logits(self.model.weights, states).cpu()  # (rows, V)
         return self._write(found, writers, drafts)
 
-    def _write(self, found: Tensor, writers: Row[tuple[Sequence, int]], drafts: dict[Sequence, Draft]) -> tuple[dict[Sequence, list[int]], list[Sequence]]:
+    def _write(self, found: Tensor, writers: Row[tuple[Sequence, int]], drafts: dict[Sequence, Draft]) -> Written:
         """found (rows, V): logits, `count` rows for each writer one after the other."""
         best = found.argmax(-1).tolist()
-        tokens, ended, at = {}, [], 0
+        tokens, ended, told, at = {}, [], [], 0
         for sequence, count in writers:
             mine = found[at : at + count]
             first = best[at]
             at += count
             for writer in (sequence, *(self._fork(sequence) if sequence.samples > 1 else ())):
                 text = self.texts[writer]
+                sampling = text.ticket.ask.sampling
                 if count > 1:
                     draft = drafts[sequence]
-                    new = list(play_round(distribution(mine, text.ask.sampling), draft.q, list(draft.tokens), text.random).tokens)
+                    new = list(play_round(distribution(mine, sampling), draft.q, list(draft.tokens), text.random).tokens)
                 else:
-                    new = [first if text.ask.sampling.temperature == 0 else pick(mine[0], text.ask.sampling, text.random)]
-                tokens[writer], over = self._tell(writer, text, new[: writer.limit - writer.written], mine)
-                if over:
+                    new = [first if sampling.temperature == 0 else pick(mine[0], sampling, text.random)]
+                pieces = self._pieces(writer, text, new[: writer.limit - writer.written], mine)
+                tokens[writer] = [piece.token for piece in pieces]
+                told += [(text.ticket, piece) for piece in pieces]
+                if pieces[-1].finish == "stop":
                     ended.append(writer)
-        return tokens, ended
+        return tokens, ended, told
 
     def _fork(self, sequence: Sequence) -> list[Sequence]:
-        text, others = self.texts[sequence], self.scheduler.fork(sequence)
-        for index, other in enumerate(others, 1):
-            self.texts[other] = self._text(text.ask, index, text.hear)
-        self._tickets[sequence.request].sequences += others
+        others = self.scheduler.fork(sequence)
+        for other in others:
+            self._begin(self.texts[sequence].ticket, other)
         return others
 
-    def _tell(self, sequence: Sequence, text: Text, new: list[int], found: Tensor) -> tuple[list[int], bool]:
-        """Tells of each token; those that count, and whether the text ended with them."""
-        model, ask = self.model, text.ask
+    def _pieces(self, sequence: Sequence, text: Text, new: list[int], found: Tensor) -> list[Piece]:
+        """What is told of each token, up to the end of the text. found (len(new) or more, V): logits."""
+        model, ask, pieces = self.model, text.ticket.ask, []
         for i, token in enumerate(new):
             ends = token in model.config.stop_tokens and not ask.ignore_end
             shown = "" if ends else text.gate.push(text.stream.push(model.tokenizer.bytes_of(token)))
@@ -254,10 +296,10 @@ class Engine:
             if finish and not text.gate.found:
                 shown += text.gate.push(text.stream.flush()) + text.gate.flush()
             logprob, top = (None, ()) if ask.logprobs is None else logprobs(found[i], token, ask.logprobs)
-            text.hear(Piece(text.index, token, shown, finish, logprob, top))
+            pieces.append(Piece(text.index, token, shown, finish, logprob, top))
             if finish:
-                return new[: i + 1], finish == "stop"
-        return new, False
+                break
+        return pieces
 
     # ---- without a service
 
