@@ -29,6 +29,8 @@ READ = 16 * 24 * 256 * 2  # FLOP of attention for n² tokens read at once
         ("anchor.swap_even", 2 * (4096 * KV + STATE) / ((51_247_841_280 * 4096 + READ * 4096**2) / 989.5e12)),
         ("quiz.utilisation", (3 + 5 + 6 + 18) / (4 * 18)),
         ("quiz.blocks", 62 + 1),  # 62 × 16 = 992, and eight more
+        ("sharing.long", 1 - (62 + 4 * (75 - 62)) / (4 * 75)),  # 1,200 tokens are 75 blocks, 62 of them full of the prompt
+        ("sharing.short", 1 - (1 + 4 * (14 - 1)) / (4 * 14)),  # 220 tokens are 14 blocks, one of them full of the prompt
     ],
 )  # fmt: skip
 def test_figures_of_lesson_2_by_hand(name: str, by_hand: float):
