@@ -175,7 +175,7 @@ class Scheduler:
         return 1 + min(self.ahead, sequence.limit - sequence.written - 1)
 
     def apply(self, plan: StepPlan) -> Work:
-        pool, out, back, copies, reads, admitted = self.pool, [], [], [], [], []
+        pool, out, back, copies, reads = self.pool, [], [], [], []
         for sequence in plan.preempted:
             if self.preemption == "swap":
                 sequence.swapped = sequence.table.written
@@ -183,15 +183,14 @@ class Scheduler:
             self.running.remove(sequence)
             self._leave(sequence)
             insort(self.waiting, sequence, key=_order)
-        for sequence in (*(chunk.sequence for chunk in plan.prefill), *plan.decode):
-            if sequence.lane is None:
-                self.waiting.remove(sequence)
-                insort(self.running, sequence, key=_order)
-                sequence.lane = min(self._lanes)
-                self._lanes.remove(sequence.lane)
-                admitted.append(sequence)
-                if not sequence.swapped:
-                    pool.adopt(sequence.table, sequence.ids)  # all hits are taken before any block is handed out
+        admitted = sorted((s for s in (*(chunk.sequence for chunk in plan.prefill), *plan.decode) if s.lane is None), key=_order)
+        for sequence in admitted:
+            self.waiting.remove(sequence)
+            insort(self.running, sequence, key=_order)
+            sequence.lane = min(self._lanes)
+            self._lanes.remove(sequence.lane)
+            if not sequence.swapped:
+                pool.adopt(sequence.table, sequence.ids)  # all hits are taken before any block is handed out
         for sequence in admitted:
             if sequence.swapped:
                 pool.extend(sequence.table, sequence.swapped)
@@ -223,13 +222,14 @@ class Scheduler:
     def commit(self, work: Work, tokens: Mapping[Sequence, Row[int]], ended: Iterable[Sequence] = ()) -> list[Sequence]:
         """Writes down what each sequence wrote (those that are still reading wrote nothing), and lets go of those that are
         `ended` or at their limit. Returns them."""
+        tokens = {sequence: new for sequence, new in tokens.items() if not sequence.finished}  # nor was cancelled meanwhile
         for sequence, new in tokens.items():
             sequence.ids.extend(new)
             self.pool.rewind(sequence.table, sequence.table.written - len(sequence.ids) + 1)  # rejected guesses
         done = [sequence for sequence in tokens if sequence.written >= sequence.limit]
-        done += [sequence for sequence in ended if sequence.written < sequence.limit]
+        done += [sequence for sequence in ended if sequence.written < sequence.limit and not sequence.finished]
         if self.pool.caching:
-            for sequence in {read.sequence for read in work.reads}.union(tokens):
+            for sequence in dict.fromkeys([*(read.sequence for read in work.reads), *tokens]):
                 if not sequence.finished:
                     self.pool.seal(sequence.table, sequence.ids)
         for sequence in done:
@@ -358,21 +358,21 @@ def keep(state: Scheduler, room: Room, budget: int) -> StepPlan:
 
 def admit(state: Scheduler, room: Room, plan: StepPlan, budget: int, at_least_one: bool = False) -> StepPlan:
     """Adds the waiting in their order until one does not fit; nobody is admitted in a step that preempts.
-    at_least_one: the first is read whole, also beyond the budget; the next only if they stay within it."""
+    at_least_one: prompts are read whole, the first also beyond the budget, the next only if they stay within it."""
     if plan.preempted:
         return plan
     prefill, decode = list(plan.prefill), list(plan.decode)
     for sequence in state.waiting:
-        if budget <= 0 and not sequence.decoding:
-            break
-        if at_least_one and prefill and len(sequence.ids) > budget:
+        least = state.reach(sequence) if sequence.decoding else len(sequence.ids) - sequence.swapped if at_least_one else 1
+        if least > budget and (prefill or decode):
             break
         chunk = room.admit(sequence, whole if at_least_one else budget)
         if chunk is None:
             break
         if sequence.decoding:  # it was swapped out and has nothing to read again
             decode.append(sequence)
+            budget -= state.reach(sequence)
         else:
             prefill.append(chunk)
-        budget -= chunk.tokens
+            budget -= chunk.tokens
     return StepPlan(tuple(prefill), tuple(decode), plan.preempted)
