@@ -14,7 +14,7 @@ TEXTS = {  # prompts of three lengths
     },
     "en": {
         "short": "Tom gave the apple to",
-        "middle": "Lily saw that Tom was very hungry, so she gave the apple to",
+        "middle": "Lily was hungry, so Tom gave an apple to",
         "long": "It was raining, and Tom gave his umbrella to Lily. The next day, Lily saw that he was very hungry, so she gave the apple to",
     },
 }
@@ -23,30 +23,30 @@ WIDTHS = tuple(range(2, 9))
 SHOWN, BLOCK = 4, 4  # what the stored value is about
 
 
-def parallel(*, texts: str, prompt: str, report: Report = nobody) -> dict[str, Value]:
+def parallel(*, name: str, text: str, report: Report = nobody) -> dict[str, Value]:
     from compute.engine.siblings import siblings
 
-    run = siblings("parallel", TEXTS[texts][prompt], SEEDS, 0, report)
+    run = siblings("parallel", text, SEEDS, 0, report)
     made = [[step[i][1] for step in run.steps] for i in range(SEEDS)]
     share = saved(unfold(run.prompt, from_prompt(made[:SHOWN]), BLOCK)[-1], BLOCK)
     says = {"zh": f"“{run.text}”之后并行采样 {SHOWN} 份、每块 {BLOCK} 个 token 时，共享省下的块", "en": f"blocks saved by sharing: {SHOWN} samples after “{run.text}”, {BLOCK} tokens a block"}
     trace = {"text": run.text, "prompt": run.prompt, "samples": made, "pieces": run.pieces, "conditions": around(run)}
-    return {f"sharing.{texts}.{prompt}.parallel": Value(share, "ratio", {"exact": True}, around(run) | {"seeds": SEEDS}, says=says, trace=trace, trace_tolerance=SAMPLED_TRACE)}
+    return {f"{name}.parallel": Value(share, "ratio", {"exact": True}, around(run) | {"seeds": SEEDS}, says=says, trace=trace, trace_tolerance=SAMPLED_TRACE)}
 
 
-def beam(*, texts: str, prompt: str, report: Report = nobody) -> dict[str, Value]:
+def beam(*, name: str, text: str, report: Report = nobody) -> dict[str, Value]:
     from compute.engine.siblings import siblings
 
     runs = {}
     for index, width in enumerate(WIDTHS):
         report(index / len(WIDTHS), f"{width}")
-        runs[width] = siblings("beam", TEXTS[texts][prompt], width)
+        runs[width] = siblings("beam", text, width)
     run = runs[SHOWN]
     share = saved(unfold(run.prompt, run.steps, BLOCK)[-1], BLOCK)
     says = {"zh": f"“{run.text}”之后宽 {SHOWN} 的 beam search、每块 {BLOCK} 个 token 时，共享省下的块", "en": f"blocks saved by sharing: a beam search of width {SHOWN} after “{run.text}”, {BLOCK} tokens a block"}
     pieces = {token: piece for each in runs.values() for token, piece in each.pieces.items()}
     trace = {"text": run.text, "prompt": run.prompt, "beams": {width: each.steps for width, each in runs.items()}, "pieces": pieces, "conditions": around(run)}
-    return {f"sharing.{texts}.{prompt}.beam": Value(share, "ratio", {"absolute": 0.1}, around(run) | {"widths": list(WIDTHS)}, says=says, trace=trace, trace_tolerance=SAMPLED_TRACE)}
+    return {f"{name}.beam": Value(share, "ratio", {"absolute": 0.1}, around(run) | {"widths": list(WIDTHS)}, says=says, trace=trace, trace_tolerance=SAMPLED_TRACE)}
 
 
 def from_prompt(samples: list[list[int]]) -> list[list[tuple[int, int]]]:
@@ -64,6 +64,6 @@ MEASURES = {"sharing.parallel": parallel, "sharing.beam": beam}
 
 def jobs() -> list[Job]:
     return [
-        Job(f"sharing.{mode}", {"texts": texts, "prompt": prompt}, (f"sharing.{texts}.{prompt}.{mode}",), (MODEL,))
-        for texts, prompts in TEXTS.items() for prompt in prompts for mode in ("parallel", "beam")
+        Job(f"sharing.{mode}", {"name": f"sharing.{texts}.{prompt}", "text": text}, (f"sharing.{texts}.{prompt}.{mode}",), (MODEL,))
+        for texts, prompts in TEXTS.items() for prompt, text in prompts.items() for mode in ("parallel", "beam")
     ]  # fmt: skip
