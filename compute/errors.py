@@ -6,8 +6,12 @@ a page say the same thing. Each sentence names the value and the way out.
 
 from __future__ import annotations
 
+import logging
 import math
+import uuid
 from typing import Any
+
+log = logging.getLogger(__name__)
 
 MESSAGES: dict[str, dict[str, str]] = {
     "bad_input": {
@@ -139,3 +143,10 @@ class TimedOut(LabError):
 
 class Internal(LabError):
     codes = ("internal",)
+
+
+def unforeseen(doing: str, error: BaseException) -> Internal:
+    """Logs the error with its traceback; the learner gets only the number under which it is found there."""
+    number = uuid.uuid4().hex[:8]
+    log.error("internal error %s while %s", number, doing, exc_info=error)
+    return Internal("internal", id=number)

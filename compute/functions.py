@@ -54,6 +54,7 @@ TABLE: dict[str, Function] = {
         Function("speculative.monte_carlo", "compute.trials:monte_carlo", "web"),
         Function("verify.table", "compute.verify:table", "service"),
         Function("verify.recompute", "compute.verify:recompute", "service"),
+        Function("live.trace", "compute.service.live:trace", "service"),
         Function("machine.measure", "compute.engine.own_machine:measure", "service"),
     )
 }

@@ -172,6 +172,20 @@ class Engine:
                     self.recorder.cancelled(sequence, self.now())
                     self._forget(sequence)
 
+    def reset(self) -> None:
+        """Everybody out and an empty pool, after a step that failed halfway. Nobody is told; the record and its clock go on."""
+        with self._stepping:
+            for life in self.recorder.lives.values():
+                if life.finished is None:
+                    life.finished, life.cancelled = self.now(), True
+            pool, old = self.pool, self.scheduler
+            self.pool = BlockPool(pool.total, pool.block_size, caching=pool.caching)
+            self.scheduler = Scheduler(self.pool, old.slots, old.policy, budget=old.budget, preemption=old.preemption, ahead=old.ahead)
+            self.scheduler._made = old._made
+            self.recorder.scheduler = self.scheduler
+            for left in (self.texts, self._outside, self._come, self._gone):
+                left.clear()
+
     def _begin(self, ticket: Ticket, sequence: Sequence) -> None:
         index = len(ticket.sequences)
         random, gate = np.random.default_rng(ticket.ask.seed + index), StopText(ticket.ask.stop)

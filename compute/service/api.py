@@ -8,6 +8,7 @@ import json
 import logging
 import math
 import os
+import sys
 import threading
 import time
 from collections import OrderedDict
@@ -22,9 +23,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from compute import functions
-from compute.errors import BadInput, LabError, Unavailable, UnknownName
+from compute.errors import BadInput, LabError, Unavailable, UnknownName, unforeseen
 from compute.service import docs
-from compute.service.jobs import Job, JobQueue, Limits, unforeseen
+from compute.service.jobs import Job, JobQueue, Limits
 from compute.service.machine import MISSING, Machine
 from compute.service.schema import EVENT_TYPE, VERSION, Event, Progress, Status, encode
 
@@ -53,10 +54,23 @@ class Service:
             uptime_seconds=time.monotonic() - self.started_at, **words, **self.machine.facts(),
         )  # fmt: skip
 
+    def admit(self, request: Request) -> None:
+        """Raises Unavailable when the service is stopping, Busy when this client has called too often."""
+        if self.stopping:
+            raise shutting_down()
+        if client := client_of(request):
+            self.rates.take(client, time.monotonic())
+
     def stop(self, loop: asyncio.AbstractEventLoop) -> None:
         """No new work; what runs has `drain_seconds` left, then its callers are told."""
         self.stopping = True
-        loop.call_later(self.limits.drain_seconds, self.queue.cancel_all, shutting_down())
+        loop.call_later(self.limits.drain_seconds, self.end)
+
+    def end(self) -> None:
+        """Whatever still runs is told that the service goes."""
+        self.queue.cancel_all(shutting_down())
+        if running := sys.modules.get("compute.engine.running"):  # where nothing has loaded torch, nothing runs
+            running.close_all(shutting_down())
 
 
 def shutting_down() -> Unavailable:
@@ -94,7 +108,7 @@ def create_app(
         if preload:
             threading.Thread(target=_prepare, args=(service.machine,), name="prepare", daemon=True).start()
         yield
-        service.queue.cancel_all(shutting_down())
+        service.end()
 
     app = FastAPI(title="Inference lab: compute service", version=VERSION, lifespan=lifespan,
                   openapi_url=None, docs_url=None, redoc_url=None)  # fmt: skip
@@ -113,10 +127,7 @@ def create_app(
 
     @app.post("/run/{function}")
     async def run(function: str, request: Request):
-        if service.stopping:
-            raise shutting_down()
-        if client := client_of(request):
-            service.rates.take(client, time.monotonic())
+        service.admit(request)
         if function not in functions.TABLE:
             close = difflib.get_close_matches(function, functions.TABLE, 5, 0.3)
             raise UnknownName("function", "函数", function[:80], close or sorted(functions.TABLE))
@@ -131,6 +142,16 @@ def create_app(
             raise UnknownName("run", "运行", id[:80], ["—"])
         service.queue.cancel(job)
         return Response(status_code=204)
+
+    @app.get("/live")
+    async def look(request: Request):
+        return await live_answer("/live", dict(request.query_params), learner_of(request))
+
+    @app.post("/live/send")
+    @app.post("/live/cancel")
+    async def act(request: Request):
+        service.admit(request)
+        return await live_answer(request.url.path, await read_params(request, limits.body_bytes), learner_of(request))
 
     @app.get("/openapi.json", response_class=JSONResponse)
     async def openapi():
@@ -164,10 +185,14 @@ def client_of(request: Request) -> str:
     """Whose calls count together: the peer's address; on this machine, where the web process calls for everybody,
     the learner that it names (none named: not counted)."""
     peer = request.client.host if request.client else ""
-    learner = request.headers.get("x-learner", "")[:100]
+    learner = learner_of(request)
     if peer in LOOPBACK:
         return f"learner {learner}" if learner else ""
     return peer
+
+
+def learner_of(request: Request) -> str:
+    return request.headers.get("x-learner", "")[:100]
 
 
 async def read_params(request: Request, most_bytes: int) -> dict[str, Any]:
@@ -228,7 +253,7 @@ STATUS_CODES = {
 
 def status_code(error: LabError) -> int:
     """By the error's code; a name in the path that is unknown is 404, one among the parameters 422."""
-    if error.code == "unknown_name" and error.values["what"] in ("function", "run"):
+    if error.code == "unknown_name" and error.values["what"] in ("function", "run", "request"):
         return 404
     return STATUS_CODES.get(error.code, 500)
 
@@ -238,6 +263,15 @@ def answer(error: LabError, code: int | None = None) -> Response:
     if "retry_after" in error.values:
         headers["Retry-After"] = str(math.ceil(error.values["retry_after"]))
     return Response(encode(error), code or status_code(error), headers, JSON_TYPE)
+
+
+async def live_answer(path: str, params: dict[str, Any], learner: str) -> Response:
+    def work() -> bytes:
+        from compute.service import live  # imports torch
+
+        return json.dumps(live.ROUTES[path](params, learner), allow_nan=False, separators=(",", ":")).encode()
+
+    return Response(await run_in_threadpool(work), 200, {"Cache-Control": "no-store"}, JSON_TYPE)
 
 
 class EventStream(Response):

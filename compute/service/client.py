@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from functools import cache
 from typing import Any
@@ -18,10 +18,10 @@ from typing import Any
 import httpx
 
 from compute import functions
-from compute.errors import LabError, TimedOut, Unavailable
-from compute.service.jobs import JobQueue, Limits, unforeseen
+from compute.errors import LabError, TimedOut, Unavailable, unforeseen
+from compute.service.jobs import JobQueue, Limits
 from compute.service.machine import Machine
-from compute.service.schema import VERSION, NotOurs, Progress, Result, Status, decode, lines, plain, status_from
+from compute.service.schema import VERSION, NotOurs, Progress, Result, Status, decode, lines, live_from, plain, status_from
 
 VARIABLE = "INFERENCE_LAB_COMPUTE"
 DEFAULT_ADDRESS = "http://127.0.0.1:8502"
@@ -31,6 +31,7 @@ CONNECT_SECONDS = 2.0
 SILENT_SECONDS = 15.0  # the service says something every half second; longer silence means that it hangs
 STATUS_SECONDS = 1.0  # what /healthz may take
 STATUS_KEPT_SECONDS = 2.0
+LOOK_AT_ENGINE_SECONDS = 5.0  # what a live snapshot, sending and cancelling may take
 LOOK_SECONDS = 0.5  # how often a quiet embedded run hands control back to the page
 
 
@@ -142,20 +143,26 @@ def _run_remote(
     base: str, function: str, params: dict[str, Any], timeout: float, learner: str
 ) -> Iterator[Progress | Result]:
     deadline = time.monotonic() + timeout
-    try:
-        with closing(_open(base, function, params, learner)) as response:
-            if response.status_code != 200:
-                raise _refusal(response, base)
-            for line in lines(response.iter_bytes()):
-                event = decode(line)
-                if isinstance(event, LabError):
-                    raise event
-                if isinstance(event, Progress) and time.monotonic() > deadline:
-                    raise TimedOut("timed_out", function=function, limit=timeout)
-                yield event
-                if isinstance(event, Result):
-                    return
+    with _reached(base), closing(_open(base, f"/run/{function}", learner, json=params, stream=True)) as response:
+        if response.status_code != 200:
+            raise _refusal(response, base)
+        for line in lines(response.iter_bytes()):
+            event = decode(line)
+            if isinstance(event, LabError):
+                raise event
+            if isinstance(event, Progress) and time.monotonic() > deadline:
+                raise TimedOut("timed_out", function=function, limit=timeout)
+            yield event
+            if isinstance(event, Result):
+                return
         raise _away(base, "it stopped in the middle of the answer", "回答到一半就停了")
+
+
+@contextmanager
+def _reached(base: str) -> Iterator[None]:
+    """Whatever can go wrong on the way there and back, as Unavailable."""
+    try:
+        yield
     except httpx.ConnectTimeout as error:
         raise _away(base, f"{base} does not answer", f"{base} 没有应答") from error
     except httpx.TimeoutException as error:
@@ -168,16 +175,18 @@ def _run_remote(
         raise _away(base, f"what answers at {base} is not understood", f"{base} 的回答看不懂") from error
 
 
-def _open(base: str, function: str, params: dict[str, Any], learner: str) -> httpx.Response:
-    """Sends the call and reads the headers; the body is still to come. A kept connection may have died with the
-    last service process: that shows only when it is used, so one more try with a fresh one."""
+def _open(
+    base: str, path: str, learner: str, *, method: str = "POST", stream: bool = False, **more: Any
+) -> httpx.Response:
+    """Sends the call and reads the headers; with `stream` the body is still to come. A kept connection may have died with
+    the last service process: that shows only when it is used, so one more try with a fresh one."""
     http = _http(base)
     headers = {"X-Learner": learner} if learner else {}
-    request = http.build_request("POST", f"{base}/run/{function}", json=params, headers=headers)
+    request = http.build_request(method, f"{base}{path}", headers=headers, **more)
     try:
-        return http.send(request, stream=True)
+        return http.send(request, stream=stream)
     except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
-        return http.send(request, stream=True)
+        return http.send(request, stream=stream)
 
 
 def _refusal(response: httpx.Response, base: str) -> LabError:
@@ -191,6 +200,53 @@ def _refusal(response: httpx.Response, base: str) -> LabError:
 def _away(base: str, reason: str, reason_zh: str) -> Unavailable:
     _statuses.pop(base, None)  # look again rather than trust what was seen before
     return Unavailable("unavailable", reason=reason, reason_zh=reason_zh)
+
+
+# --- the live engine -----------------------------------------------------------------------------------------------
+
+
+def live(since: int = 0, *, model: str = "", learner: str = "") -> dict[str, Any]:
+    """How the engine that everybody shares stands, and its steps from index `since` on (compute/service/live.py shows the
+    fields). Only `learner`'s own texts are in it. Raises Unavailable, Busy, UnknownName for the model, BadInput."""
+    return _live("GET", "/live", {"since": since, "model": model}, learner)
+
+
+def send(
+    text: str, *, max_tokens: int = 64, temperature: float = 1.0, seed: int | None = None, n: int = 1, model: str = "",
+    learner: str = "",
+) -> dict[str, Any]:  # fmt: skip
+    """Asks the engine to continue `text` n times, and does not wait: {"request", "model", "seed"}; what is written is found
+    among the learner's texts in `live`. Without a seed one is drawn. Raises as `live` does."""
+    asked = {"text": text, "max_tokens": max_tokens, "temperature": temperature, "n": n, "model": model}
+    return _live("POST", "/live/send", asked | ({} if seed is None else {"seed": seed}), learner)
+
+
+def cancel_live(request: int, *, model: str = "", learner: str = "") -> None:
+    """Ends a request of the learner's own; harmless when it has ended. Raises UnknownName for any other, and as `live`."""
+    _live("POST", "/live/cancel", {"request": request, "model": model}, learner)
+
+
+def _live(method: str, path: str, asked: dict[str, Any], learner: str) -> dict[str, Any]:
+    base = address()
+    if base == EMBEDDED:
+        return _live_here(path, asked, learner)
+    with _reached(base):
+        body = {"params": asked} if method == "GET" else {"json": asked}
+        response = _open(base, path, learner, method=method, timeout=LOOK_AT_ENGINE_SECONDS, **body)
+        if response.status_code != 200:
+            raise _refusal(response, base)
+        return live_from(response.content)
+
+
+def _live_here(path: str, asked: dict[str, Any], learner: str) -> dict[str, Any]:
+    from compute.service import live as here  # imports torch, which belongs in this process only when everything runs here
+
+    try:
+        return plain(here.ROUTES[path](asked, learner))
+    except LabError as error:
+        raise as_sent(error) from None
+    except Exception as error:
+        raise unforeseen(f"answering {path}", error) from error
 
 
 # --- how it is ---------------------------------------------------------------------------------------------------

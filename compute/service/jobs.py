@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 import time
@@ -12,10 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from compute.errors import Busy, Cancelled, Internal, LabError, TimedOut
+from compute.errors import Busy, Cancelled, LabError, TimedOut, unforeseen
 from compute.service.schema import Conditions, Event, Progress, Result, plain
-
-log = logging.getLogger(__name__)
 
 Report = Callable[[float, str], None]
 Work = Callable[[Report, Callable[[], bool]], Any]
@@ -38,13 +35,6 @@ class Limits:
         for name, value in vars(self).items():
             if value < 0 or (value == 0 and name not in ("waiting", "drain_seconds")):
                 raise ValueError(f"limit {name} = {value!r} is too small")
-
-
-def unforeseen(doing: str, error: BaseException) -> Internal:
-    """Logs the error with its traceback; the learner gets only the number under which it is found there."""
-    number = uuid.uuid4().hex[:8]
-    log.error("internal error %s while %s", number, doing, exc_info=error)
-    return Internal("internal", id=number)
 
 
 class Job:

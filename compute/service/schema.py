@@ -126,6 +126,20 @@ def status_from(body: Any, address: str) -> Status:
     return status
 
 
+LIVE_VERSION = 1  # of the live engine's snapshots
+
+
+def live_from(body: bytes) -> dict[str, Any]:
+    """Reads what /live and its neighbours answer. Raises NotOurs for anything else."""
+    try:
+        answer = json.loads(body)
+        if answer["version"] == LIVE_VERSION:
+            return answer
+    except (ValueError, TypeError, KeyError, RecursionError) as wrong:
+        raise NotOurs(f"not of the live engine: {body[:80]!r}") from wrong
+    raise NotOurs(f"live version {answer['version']!r} there, {LIVE_VERSION!r} here")
+
+
 def lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """Whole lines out of chunks cut anywhere. Raises NotOurs for an endless line or a last line cut short."""
     rest = b""
