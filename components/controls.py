@@ -130,4 +130,5 @@ def render_moves(press: Press, key: str, moves: tuple[Move, ...], words: Words, 
     with st.container(key=f"{key}/moves", horizontal=True):
         for move in moves:
             label = words(f"move.{press.field}.{move.id}", **move.names)
-            st.button(label, key=f"{key}/{move.id}", on_click=done, args=(move.value,))
+            name = ".".join((move.id, *map(str, move.names.values())))
+            st.button(label, key=f"{key}/{name}", on_click=done, args=(move.value,))

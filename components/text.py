@@ -65,6 +65,7 @@ COUNTED = {  # units that are words
     "token/forward": ("个 token", "token", "tokens"),
     "prompt": ("个提示", "prompt", "prompts"),
     "layer": ("层", "layer", "layers"),
+    "cell": ("格", "cell", "cells"),
     "head": ("个头", "head", "heads"),
     "card": ("张卡", "card", "cards"),
     "parameter": ("参数", "parameter", "parameters"),
