@@ -22,7 +22,7 @@ class PagedCache:
 
     def __init__(self, weights: Weights, blocks: int, block_size: int):
         c = weights.config
-        self.block_size = block_size
+        self.blocks, self.block_size = blocks, block_size
         shape = (c.layers, 2, blocks, block_size, c.kv_heads, c.head_dim)
         self.data = torch.zeros(shape, dtype=weights.dtype, device=weights.device)
 

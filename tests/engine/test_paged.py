@@ -1,0 +1,145 @@
+"""Attention over block tables against the contiguous cache and against computing every text anew."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+import torch
+
+from compute.engine.model import KVCache, hidden_states
+from compute.engine.paged import PagedCache, Part, Step, neighbours
+from compute.paging import Copy
+
+from . import tiny
+
+STALE = 1e3  # what free blocks hold: nothing of it may ever be seen
+
+
+@dataclass
+class Text:
+    """ids: the whole text; blocks: where it will lie; read: tokens that went through the model."""
+
+    ids: list[int]
+    blocks: tuple[int, ...]
+    read: int = 0
+    states: list[torch.Tensor] = field(default_factory=list)
+
+
+def stale(model, blocks, block_size):
+    cache = PagedCache(model.weights, blocks, block_size)
+    cache.data.fill_(STALE)
+    return cache
+
+
+def texts_in(cache, lengths, random):
+    """Random texts; their blocks are drawn from all over the cache, in no order."""
+    size, free = cache.block_size, random.permutation(cache.blocks).tolist()
+    return [Text(random.integers(1, 300, n).tolist(), tuple(free.pop() for _ in range(-(-n // size)))) for n in lengths]
+
+
+def read(model, cache, taken):
+    """One forward over (text, tokens) pairs; every text keeps its own states."""
+    parts = [Part(text.blocks[: -(-(text.read + n) // cache.block_size)], text.read, n) for text, n in taken]
+    fed = [token for text, n in taken for token in text.ids[text.read : text.read + n]]
+    step = Step(cache, parts)
+    states = hidden_states(model.weights, torch.tensor([fed]), step, step.positions)[0]
+    for (text, n), mine in zip(taken, states.split([n for _, n in taken])):
+        text.read += n
+        text.states.append(mine)
+
+
+def anew(model, ids):
+    return hidden_states(model.weights, torch.tensor([ids]), None, torch.arange(len(ids))[None])[0]
+
+
+def agree(model, texts):
+    for text in texts:
+        assert tiny.far_apart(torch.cat(text.states), anew(model, text.ids[: text.read])) < 2e-5
+
+
+@pytest.mark.parametrize("case", tiny.CASES)
+@pytest.mark.parametrize("block_size", [1, 5, 16])
+def test_any_mixture_of_parts_equals_computing_anew(made, case, block_size):
+    """Catches: a wrong block or cell, a mask that lets a look past the end or at a neighbour, heads grouped the wrong way, on
+    every architecture. Prompts in pieces of any length, decoding and guesses come in one forward, in any order."""
+    model, random = made(case)[1], np.random.default_rng(block_size)
+    cache = stale(model, 200 // block_size + 8, block_size)
+    texts = texts_in(cache, [40, 33, 7, 21, 16], random)
+    while left := [text for text in texts if text.read < len(text.ids)]:
+        some = [left[i] for i in random.permutation(len(left))[: random.integers(1, len(left) + 1)]]
+        read(model, cache, [(text, min(int(random.choice([1, 1, 1, 3, 3, 12])), len(text.ids) - text.read)) for text in some])
+    agree(model, texts)
+
+
+@pytest.mark.parametrize("block_size", [1, 4, 64])
+def test_decoding_equals_the_contiguous_cache(model, block_size):
+    """Catches: what a comparison with recomputing alone would put down to rounding; the same forward by the other cache."""
+    cache, random = stale(model, 128 // block_size, block_size), np.random.default_rng(0)
+    text = texts_in(cache, [50], random)[0]
+    plain = KVCache(model.weights, 1, 50)
+    for n in (9, *[1] * 30, 11):
+        expected = hidden_states(model.weights, torch.tensor([text.ids[text.read : text.read + n]]), plain, torch.arange(text.read, text.read + n)[None])[0]
+        read(model, cache, [(text, n)])
+        assert tiny.far_apart(text.states[-1], expected) < 5e-6
+
+
+def test_blocks_in_their_natural_order_and_out_of_it(model):
+    """Catches: a short cut for blocks that follow each other which takes others for such: 3, 4, 5 against 5, 4, 3 and 3, 5, 4."""
+    random = np.random.default_rng(2)
+    ids = random.integers(1, 300, 12).tolist()
+    for blocks in ((3, 4, 5), (5, 4, 3), (3, 5, 4), (0, 1, 2), (7, 0, 1)):
+        cache = stale(model, 8, 4)
+        text = Text(ids, blocks)
+        for n in (5, 1, 1, 1, 1, 1, 2):
+            read(model, cache, [(text, n)])
+        agree(model, [text])
+
+
+def test_rejected_guesses_leave_nothing(model):
+    """Catches: attention beyond the position it stands at. Wrong tokens are read at positions that the right ones take later."""
+    cache, random = stale(model, 30, 4), np.random.default_rng(3)
+    texts = texts_in(cache, [30, 25], random)
+    read(model, cache, [(text, 9) for text in texts])
+    for _ in range(4):
+        for text in texts:  # the right token and three wrong ones
+            wrong = Text(text.ids[: text.read + 1] + [7, 8, 9], text.blocks, text.read)
+            read(model, cache, [(wrong, 4)])
+        read(model, cache, [(text, 2) for text in texts])
+    agree(model, texts)
+
+
+def test_a_copied_block_is_a_copy(model):
+    """Catches: copy-on-write that shares, or copies some layers or only keys."""
+    cache, random = stale(model, 20, 4), np.random.default_rng(4)
+    first = texts_in(cache, [12], random)[0]
+    read(model, cache, [(first, 6)])
+    free = [b for b in range(20) if b not in first.blocks]
+    second = Text(first.ids[:6] + random.integers(1, 300, 6).tolist(), (first.blocks[0], *free[:2]), 6, list(first.states))
+    cache.copy([Copy(first.blocks[1], free[0])])
+    read(model, cache, [(first, 6), (second, 6)])
+    agree(model, [first, second])
+
+
+def test_what_was_taken_out_comes_back_elsewhere(model):
+    """Catches: swap that loses a layer, keys or values, or the order of blocks."""
+    cache, random = stale(model, 20, 4), np.random.default_rng(5)
+    text = texts_in(cache, [20], random)[0]
+    read(model, cache, [(text, 11)])
+    held = cache.take_out(text.blocks[:3])
+    cache.data.fill_(-STALE)
+    text.blocks = tuple(b for b in range(20) if b not in text.blocks)[:5]
+    cache.put_back(text.blocks[:3], held)
+    read(model, cache, [(text, 9)])
+    agree(model, [text])
+
+
+def test_who_is_looked_at_together():
+    """Catches: a prompt's long piece joined with others, which would make all as long as the longest."""
+    lengths = [1, 1, 1, 3, 3, 1, 40, 40, 2]
+    ranges = neighbours([Part((0,), 0, n) for n in lengths])
+    assert [lengths[a:b] for a, b in ranges] == [[1, 1, 1], [3, 3], [1], [40], [40], [2]]
+
+
+def test_memory_of_the_cache(model):
+    """Catches: bytes of a block that leave out a layer or count keys alone. 3 layers × 2 × 4 positions × 2 heads × 16 × 4 B."""
+    assert PagedCache(model.weights, 3, 4).block_bytes == 3 * 2 * 4 * 2 * 16 * 4
