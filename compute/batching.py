@@ -11,7 +11,7 @@ preemption by recompute and swap: Kwon et al. 2023 (§4.5); chunked prefill: Agr
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Mapping, Sequence as Row
 from dataclasses import dataclass, field
 from typing import Literal
@@ -237,6 +237,56 @@ class Scheduler:
             self.running.remove(sequence)
             self._leave(sequence)
         return done
+
+
+    # ---- many steps at once
+
+    def steady(self, plan: StepPlan) -> tuple[Work, int]:
+        """The work of a plan in which all decode, and for how many steps, this one included, the same plan is certain to come
+        out while nobody arrives or leaves and each writes one token that no other text holds; 0 for any other plan. Nobody
+        reaches the end in them. Who was not admitted now is not admitted later: slots stay taken, and blocks only get fewer."""
+        if plan.prefill or plan.preempted or not plan.decode or plan.decode != tuple(self.running):
+            return Work(), 0
+        if any(self.pool.writes_shared(sequence.table) is not None for sequence in plan.decode):
+            return Work(), 0
+        steps = min(sequence.limit - sequence.written - max(1, self.ahead) for sequence in plan.decode)
+        if self._opened(plan, steps) > self.pool.free:
+            steps = bisect_right(range(steps), self.pool.free, key=lambda n: self._opened(plan, n)) - 1
+        reads = (Read(sequence, sequence.table.written, self.reach(sequence), False, sequence.lane) for sequence in plan.decode)
+        return Work(tuple(reads)), max(steps, 0)
+
+    def _opened(self, plan: StepPlan, steps: int) -> int:
+        """Blocks that so many steps of decoding hand out."""
+        return sum(self.pool.missing(sequence.table, steps - 1 + self.reach(sequence)) for sequence in plan.decode) if steps > 0 else 0
+
+    def repeat(self, plan: StepPlan, steps: int, token: Callable[[Sequence], int]) -> list[int]:
+        """What so many times plan, apply and commit would do, for no more steps than `steady` says; token: what a sequence
+        writes in each of them. Only steps in which a block is handed out or becomes full are visited. Returns the used blocks
+        after each step."""
+        pool, size = self.pool, self.pool.block_size
+        before = [(sequence.table.written, self.reach(sequence)) for sequence in plan.decode]
+        events = []  # (step, 0: a block is handed out, 1: one is full; sequence)
+        for at, (sequence, (written, reach)) in enumerate(zip(plan.decode, before)):
+            sequence.ids += [token(sequence)] * steps
+            first = len(sequence.table.blocks) * size - written - reach + 1  # the step in which it writes past its blocks
+            events += [(step, 0, at) for step in range(first if first > 0 else first % size, steps, size)]
+            events += [(0, 0, at)] * (first < 0)
+            if pool.caching:
+                events += [(step, 1, at) for step in range(-(written + 1) % size, steps, size)]
+        used, counted = [], pool.used
+        for step, full, at in sorted(events):
+            used += [counted] * (step - len(used))
+            table = plan.decode[at].table
+            table.written = before[at][0] + step
+            if full:
+                table.written += 1
+                pool.seal(table, plan.decode[at].ids)
+            else:
+                pool.extend(table, before[at][1])
+            counted = pool.used
+        for sequence, (written, _) in zip(plan.decode, before):
+            sequence.table.written = written + steps
+        return used + [counted] * (steps - len(used))
 
 
 def _order(sequence: Sequence) -> int:

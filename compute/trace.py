@@ -12,8 +12,11 @@ A record that began to be kept later, or was trimmed, begins with the step of in
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence as Row
-from dataclasses import asdict, dataclass, field
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence as Row
+from dataclasses import dataclass, field, fields
+from itertools import accumulate, islice
+from operator import eq
 from typing import Any, Literal
 
 import numpy as np
@@ -55,20 +58,74 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Stretch:
+    """Steps in which the same sequences decode, and that differ only in these three."""
+
+    ended: tuple[float, ...]
+    took: tuple[float, ...]
+    used: tuple[int, ...]
+    lanes: tuple[tuple[int, int, Literal["prefill", "decode"], int, int], ...]
+    waiting: int
+    running: int
+
+    def __iter__(self) -> Iterator[Step]:
+        for ended, took, used in zip(self.ended, self.took, self.used):
+            yield Step(ended, took, self.lanes, self.waiting, self.running, used, (), ())
+
+    def __len__(self) -> int:
+        return len(self.ended)
+
+
+class Steps(Row[Step]):
+    """A row of steps, of which long stretches are kept as one."""
+
+    def __init__(self, parts: Iterable[Step | Stretch]):
+        self.parts = tuple(parts)
+        self._ends = list(accumulate(len(part) if isinstance(part, Stretch) else 1 for part in self.parts))
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def __iter__(self) -> Iterator[Step]:
+        for part in self.parts:
+            if isinstance(part, Stretch):
+                yield from part
+            else:
+                yield part
+
+    def __getitem__(self, at):
+        if isinstance(at, slice):
+            return tuple(self[i] for i in range(*at.indices(len(self))))
+        at = range(len(self))[at]
+        number = bisect_right(self._ends, at)
+        part = self.parts[number]
+        return next(islice(part, at - self._ends[number] + len(part), None)) if isinstance(part, Stretch) else part
+
+    def __eq__(self, other) -> bool:
+        return isinstance(other, Row) and len(self) == len(other) and all(map(eq, self, other))
+
+    @property
+    def busy(self) -> int:
+        """Slots in which something was read or written, over all steps."""
+        return sum(len(part.lanes) * (len(part) if isinstance(part, Stretch) else 1) for part in self.parts)
+
+
+@dataclass(frozen=True)
 class Trace:
     policy: str
     slots: int
     blocks: int
     block_size: int
     sequences: tuple[Life, ...]
-    steps: tuple[Step, ...]
+    steps: Row[Step]
     clock: Literal["step", "second"] = "step"
     first: int = 0  # index of steps[0], counted from the beginning of the run
 
     @property
     def utilisation(self) -> float:
         """Of all slots in all steps, the share in which a sequence read or wrote something. Steps count alike, however long."""
-        return sum(len(step.lanes) for step in self.steps) / (self.slots * len(self.steps)) if self.steps else 0.0
+        busy = self.steps.busy if isinstance(self.steps, Steps) else sum(len(step.lanes) for step in self.steps)
+        return busy / (self.slots * len(self.steps)) if self.steps else 0.0
 
     @property
     def seconds(self) -> float:
@@ -84,7 +141,11 @@ class Trace:
         return [life.finished - life.arrived for life in self.sequences if life.finished is not None and not life.cancelled]
 
     def to_json(self) -> dict[str, Any]:
-        return {"version": VERSION, **asdict(self)}
+        return {"version": VERSION, **plain(self), "sequences": [plain(life) for life in self.sequences], "steps": [plain(step) for step in self.steps]}
+
+
+def plain(record) -> dict[str, Any]:
+    return {f.name: getattr(record, f.name) for f in fields(record)}
 
 
 def from_json(data: Mapping[str, Any]) -> Trace:
@@ -126,12 +187,12 @@ def summary(trace: Trace) -> Summary:
 
 @dataclass
 class Recorder:
-    """Writes a trace while it happens. Who runs without end calls `trim` now and then."""
+    """Writes a trace while it happens. Who runs without end, and step by step, calls `trim` now and then."""
 
     scheduler: Scheduler
     clock: Literal["step", "second"] = "step"
     lives: dict[int, Life] = field(default_factory=dict)
-    steps: list[Step] = field(default_factory=list)
+    steps: list[Step | Stretch] = field(default_factory=list)
     first: int = 0  # index of steps[0]
 
     def arrived(self, sequence: Sequence, at: float) -> None:
@@ -160,9 +221,8 @@ class Recorder:
         for sequence in plan.preempted:
             self.lives[sequence.id].preemptions += 1
         for sequence, new in tokens.items():
-            if sequence.id not in self.lives:  # a sample that has just begun
-                parent = next(life for life in self.lives.values() if life.request == sequence.request)
-                self.lives[sequence.id] = Life(sequence.id, sequence.request, sequence.prompt, parent.arrived, parent.admitted)
+            if sequence.id not in self.lives:  # a sample that has just begun; the one it comes from was just before it
+                self.lives[sequence.id] = Life(sequence.id, sequence.request, sequence.prompt, life.arrived, life.admitted)
             life = self.lives[sequence.id]
             life.written += len(new)
             if life.first is None:
@@ -178,6 +238,13 @@ class Recorder:
         self.steps.append(step)
         return step
 
+    def stretch(self, work: Work, ended: Row[float], took: Row[float], used: Row[int]) -> None:
+        """Steps of decoding that follow each other, with the reads of the first of them."""
+        for read in work.reads:
+            self.lives[read.sequence.id].written += len(ended)
+        lanes = tuple((read.lane, read.sequence.id, "decode", read.tokens, 1) for read in work.reads)
+        self.steps.append(Stretch(tuple(ended), tuple(took), tuple(used), lanes, len(self.scheduler.waiting), len(work.reads)))
+
     def trace(self) -> Trace:
         s = self.scheduler
-        return Trace(s.policy, s.slots, s.pool.total, s.pool.block_size, tuple(self.lives.values()), tuple(self.steps), self.clock, self.first)
+        return Trace(s.policy, s.slots, s.pool.total, s.pool.block_size, tuple(self.lives.values()), Steps(self.steps), self.clock, self.first)
