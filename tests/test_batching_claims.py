@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from components import memory_bar
 from compute import numbers
 from compute.batching_requests import requests
+from compute.claims import batching
+from compute.measures.batching import TIGHT, trace
+from compute.trace import summary
 
 KV, STATE = 65_536, 150_994_944  # of the anchor, bytes: a token, a request
 FREE = 24_437_144_096  # bytes of an H100 beside all of the anchor's weights
@@ -19,6 +23,12 @@ READ = 16 * 24 * 256 * 2  # FLOP of attention for n² tokens read at once
         ("reserved.used", 1 / 64),
         ("reserved.lower_maximum", 2**15),
         ("reserved.lower_requests", FREE // (32_768 * KV + STATE)),
+        ("m6.used", (5 + 2 + 3) / 48),
+        ("m6.reserved", 16 + 8 + 16),
+        ("m6.taken_in_pages", 8 + 4 + 4),
+        ("m6.wanted", 12),
+        ("m6.free", 8 + (48 - 40)),  # what request 2 left, and what nobody had reserved
+        ("m6.longest", 8),
         ("block.bytes", 2**20),
         ("block.waste_bytes", 15 * KV),
         ("block.waste_share", 15 / 4096),
@@ -44,6 +54,11 @@ def test_the_small_example_on_paper():
     assert numbers.resolve("=batching.small.static.steps").value == 18 + 9
     assert max(3 + 4, 5 + 7, 6 + 2, 3 + 4 + 9) < 18
     assert numbers.resolve("=batching.small.continuous.steps").value == 18
+
+
+def test_static_batching_preempts_nobody_in_the_tight_memory():
+    """Catches: the text saying so when other requests or fewer blocks have made it untrue."""
+    assert summary(trace("static", requests(), blocks=TIGHT)).preemptions == 0
 
 
 def test_the_chunk_that_rides_along():
@@ -72,3 +87,9 @@ def test_copies_of_a_block_that_is_partly_filled():
     three of four answers copy it."""
     assert 1000 % 16 == 8
     assert numbers.resolve("=batching.quiz.copies").value == 4 - 1
+
+
+def test_the_text_tells_the_story_that_the_instrument_opens_with():
+    """Catches: other requests, cells or events in the instrument than in the sentences above it."""
+    assert (memory_bar.M6_REQUESTS, memory_bar.CELLS["m6"], memory_bar.Params().block) == (batching.THREE, batching.CELLS, batching.CELLS_IN_BLOCK)
+    assert memory_bar.M6_EVENTS.startswith(batching.EVENTS)

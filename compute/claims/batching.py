@@ -9,7 +9,8 @@ from compute import facts, kv, roofline
 from compute.batching import PolicyName, Scheduler
 from compute.batching_requests import requests
 from compute.claims.claim import claim, computed
-from compute.paging import BlockPool, Copy, Table
+from compute.memory_story import Moment, Request, parse, tell
+from compute.paging import BlockPool, Copy, NoHole, Table
 from compute.quantity import Quantity
 from compute.simulate import Job, simulate
 from compute.trace import Trace
@@ -116,6 +117,54 @@ def _():
 def _():
     room = kv.capacity(**_anchor(), context=LOWER_MAXIMUM)
     return computed(room.requests, "request", "⌊(memory − all weights) / (32768 × KV + state)⌋", free=room.free_bytes, per_request=room.bytes_per_request)
+
+
+# ---- three requests in forty-eight cells, told twice: the story that the memory bar opens with
+
+CELLS, CELLS_IN_BLOCK = 48, 4
+THREE = (Request(1, 16, 5), Request(2, 8, 2), Request(3, 16, 3))  # maximum, written at the start
+EVENTS = "g,g,g,g,g,g,f2,a12"  # six tokens each; request 2 has finished; one comes that may need twelve cells
+
+
+@cache
+def _story() -> tuple[Moment, ...]:
+    return tell(CELLS, CELLS_IN_BLOCK, THREE, parse(EVENTS, CELLS))
+
+
+def _refused() -> NoHole:
+    return _story()[-1].reserved.refused(len(THREE) + 1)
+
+
+@claim("batching.m6.used", "显存条开头，存着 token 的格子占全部的比例", "cells that hold a token at the start of the memory bar, of all")
+def _():
+    filled = _story()[0].reserved.fill
+    return computed(filled.written / filled.total, "ratio", "cells written / all cells", written=filled.written, cells=filled.total)
+
+
+@claim("batching.m6.reserved", "显存条开头，预留掉的格子", "cells reserved at the start of the memory bar")
+def _():
+    return computed(_story()[0].reserved.fill.taken, "count", "Σ maximum", maximum=", ".join(str(r.maximum) for r in THREE))
+
+
+@claim("batching.m6.taken_in_pages", "显存条开头，分页领走的格子", "cells taken by pages at the start of the memory bar")
+def _():
+    written = ", ".join(str(r.prompt) for r in THREE)
+    return computed(_story()[0].paged.fill.taken, "count", "Σ ⌈written / block⌉ × block", written=written, block=CELLS_IN_BLOCK)
+
+
+@claim("batching.m6.wanted", "请求 4 至多要写的格子", "cells that request 4 may need")
+def _():
+    return computed(_refused().wanted, "count", "setting of the example")
+
+
+@claim("batching.m6.free", "拒绝请求 4 时空着的格子", "cells free when request 4 is refused")
+def _():
+    return computed(_refused().free, "count", "cells − Σ reserved", cells=CELLS, reserved=_story()[-1].reserved.fill.taken)
+
+
+@claim("batching.m6.longest", "拒绝请求 4 时最长的一段空格", "longest hole when request 4 is refused")
+def _():
+    return computed(_refused().largest, "count", "longest hole", cells=CELLS, free=_refused().free)
 
 
 # ---- blocks
