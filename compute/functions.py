@@ -50,6 +50,7 @@ TABLE: dict[str, Function] = {
         Function("speculate.run", "compute.engine.drafts:run", "service"),
         Function("speculate.cell", "compute.engine.drafts:cell", "service"),
         Function("sampling.texts", "compute.engine.sampled:sample_texts", "service"),
+        Function("batching.run", "compute.engine.batch_run:run", "service"),
         Function("sharing.run", "compute.engine.siblings:siblings", "service"),
         Function("speculative.monte_carlo", "compute.trials:monte_carlo", "web"),
         Function("verify.table", "compute.verify:table", "service"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -11,7 +11,7 @@ from pydantic import Field
 
 from components import Guess, Live, Readout, Scene, Stage, View, Widget, parameters
 from components.controls import Choice, Range, Stops
-from components.text import Words, amount, digits, short
+from components.text import Words, amount, digits
 from compute import trace as traces
 from compute.batching import POLICIES, PolicyName, Preemption
 from compute.batching_requests import COUNT, CONTEXT, requests
@@ -165,9 +165,9 @@ def _run(trace: Trace, words: Words) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _pair(values, words: Words) -> str:
-    """"32.6 → 83.8"; one value where there is one trace."""
-    return " → ".join(values)
+def _pair(values: Iterable[str]) -> str:
+    """"32.6→83.8"; one value where there is one trace."""
+    return "→".join(values)
 
 
 def _readouts(result: Result, scene: Scene) -> tuple[Readout, ...]:
@@ -176,15 +176,12 @@ def _readouts(result: Result, scene: Scene) -> tuple[Readout, ...]:
     clock = result.traces[0].clock
 
     def readout(name: str, unit: str, show, note: str = "") -> Readout:
-        now = _pair((show(s) for s in found), words)
-        was = _pair((show(s) for s in then), words) if then and before.traces[0].clock == clock else now
+        now = _pair(show(s) for s in found)
+        was = _pair(show(s) for s in then) if then and before.traces[0].clock == clock else now
         return Readout(words(f"readout.{name}"), now, unit, words("before", value=was) if was != now else "", note)
 
-    def time(value: float) -> str:
-        return digits(value)
-
     unit = words("unit.step") if clock == "step" else "s"
-    names = _pair((words(f"short.{trace.policy}") for trace in result.traces), words)
+    names = _pair(words(f"short.{trace.policy}") for trace in result.traces)
     last = (
         readout("tokens_per_step", words("unit.token"), lambda s: digits(s.tokens_per_step), words("note.tokens_per_step", most=result.traces[0].slots))
         if clock == "step"
@@ -193,8 +190,8 @@ def _readouts(result: Result, scene: Scene) -> tuple[Readout, ...]:
     return (
         readout("utilisation", "%", lambda s: digits(100 * s.utilisation), names),
         readout("steps", words("unit.step"), lambda s: f"{s.steps:,}", words("note.steps", tokens=f"{found[0].tokens:,}")),
-        readout("mean_latency", unit, lambda s: time(s.mean_latency), words("note.latency")),
-        readout("p99_latency", unit, lambda s: time(s.p99_latency), words("note.p99")),
+        readout("mean_latency", unit, lambda s: digits(s.mean_latency), words("note.latency")),
+        readout("p99_latency", unit, lambda s: digits(s.p99_latency), words("note.p99")),
         last,
     )
 
@@ -327,7 +324,9 @@ WIDGET = Widget(
         Stops("budget", (2, 4, 8, 16, 32, 64), when=heeds_budget), Choice("preemption", lambda: ("recompute", "swap"), when=lesson),
         Range("request", 0, COUNT), Choice("source", lambda: ("lesson", "live")),
     ),
+    shown=3,
     run=run,
     draw=draw,
+    live=Live("batching.run", _arguments),
     guesses={"utilisation": Guess(_truth, choices=tuple(SHARES), right=_right)},
 )  # fmt: skip

@@ -12,7 +12,7 @@ function plan(data, width, tools) {
   const panel = head + slots * row + 8 + queue, first = notice + 24;
   const axis = first + data.runs.length * panel + (data.runs.length - 1) * 20;
   const legend = axis + 44, told = legend + (wide ? 26 : 24 * keys(data, tools, width).at(-1).line + 26);
-  return { wide, row, cells, cell, now, left, steps, head, queue, panel, first, axis, legend, told, notice, px: (width - left - 2) / steps, height: told + (wide ? 44 : 88) };
+  return { wide, row, cells, cell, now, left, steps, head, queue, panel, first, axis, legend, told, notice, px: (width - left - 2) / steps, height: told + (wide ? 44 : 72) };
 }
 
 export function height(data, width, tools) { return plan(data, width, tools).height; }
@@ -99,7 +99,7 @@ function panel(pen, run, before, last, t, y, picked, p, tools) {
     const ly = top + lane * p.row;
     pen.box(x0, ly, (last + 1) * p.px, high, 'free');
     pen.frame(x0, ly, run.steps * p.px, high, 'hairline');
-    bars(pen, index(run).lanes[lane], last, x0, ly, high, picked, p, tools);
+    bars(pen, run, lane, last, x0, ly, high, picked, p, tools);
     closeup(pen, run, lane, last, ly, high, picked, p, tools);
   }
   for (const [step, lane, request] of run.preempted) if (step <= last) cut(pen, x0 + step * p.px, top + lane * p.row, high, picked && picked !== request ? 0.3 : 1);
@@ -119,7 +119,6 @@ function head(pen, run, before, last, t, y, p, tools) {
   const words = tools.words, share = used(run, last);
   pen.text(0, y + 17, run.name, 'ink', { px: 15, bold: true });
   const stats = [
-    [words('queue'), run.queue[last]],
     [words('finished'), `${run.finished[last]}/${run.of}`],
     [words('blocks'), `${run.used[last]}/${run.blocks}`],
   ];
@@ -144,14 +143,15 @@ function head(pen, run, before, last, t, y, p, tools) {
 }
 
 // The whole run of a slot, as far as it has come.
-function bars(pen, row, last, x0, y, high, picked, p, tools) {
-  const c = tools.colour, g = pen.g;
+function bars(pen, run, lane, last, x0, y, high, picked, p, tools) {
+  const g = pen.g, row = index(run).lanes[lane];
   let shown = 0;   // the request whose number stands already
   for (const [, request, from, long, kind] of row) {
     if (from > last) break;
     const x = x0 + from * p.px, w = (Math.min(last + 1, from + long) - from) * p.px, alpha = picked && picked !== request ? 0.22 : 1;
     if (kind === STALLED) { g.globalAlpha = alpha; pen.hatch(x, y, w, high, 'reserved'); g.globalAlpha = 1; continue; }
-    if (kind === DECODE) pen.box(x, y, Math.max(0.7, w - (p.px > 2 ? 0.5 : 0)), high, 'decode', alpha);
+    const over = from + long <= last && at(run, lane, from + long)?.[1] !== request;   // a gap where another follows
+    pen.box(x, y, Math.max(0.7, w - (over ? Math.min(1.2, w / 3) : 0)), high, kind === DECODE ? 'decode' : 'prefill', alpha);
   }
   for (const [, request, from, long, kind] of row) {   // over the bars, as they may be wider than their steps
     if (from > last) break;
@@ -195,7 +195,7 @@ function cut(pen, x, y, high, alpha) {   // a request had to leave here
 }
 
 function queue(pen, run, last, y, p, tools) {
-  const g = pen.g, most = Math.max(1, ...run.queue.slice(0, 1), run.of), high = p.queue - 4, x0 = p.left;
+  const g = pen.g, most = Math.max(1, run.of), high = p.queue - 4, x0 = p.left;
   pen.text(p.left - (p.wide ? 20 : 10), y + high - 3, `${tools.words('queue')} ${run.queue[last]}`, 'muted', { align: 'right' });
   g.beginPath(); g.moveTo(x0, y + high);
   for (let s = 0; s <= last; s++) { const h = y + high - (high * run.queue[s]) / most; g.lineTo(x0 + s * p.px, h); g.lineTo(x0 + (s + 1) * p.px, h); }
