@@ -172,7 +172,7 @@ class Scheduler:
 
     def reach(self, sequence: Sequence) -> int:
         """Positions that a decoding sequence writes in a step: one, and its guesses as far as its end."""
-        return 1 + min(self.ahead, sequence.limit - sequence.written - 1)
+        return 1 + min(self.ahead, sequence.limit - sequence.written - 1) if self.ahead else 1
 
     def apply(self, plan: StepPlan) -> Work:
         pool, out, back, copies, reads = self.pool, [], [], [], []
@@ -257,7 +257,10 @@ class Scheduler:
 
     def _opened(self, plan: StepPlan, steps: int) -> int:
         """Blocks that so many steps of decoding hand out."""
-        return sum(self.pool.missing(sequence.table, steps - 1 + self.reach(sequence)) for sequence in plan.decode) if steps > 0 else 0
+        if steps < 1:
+            return 0
+        tables = [(len(sequence.table.blocks), sequence.table.written + steps - 1 + self.reach(sequence)) for sequence in plan.decode]
+        return sum(max(0, self.pool.blocks_for(positions) - blocks) for blocks, positions in tables)
 
     def repeat(self, plan: StepPlan, steps: int, token: Callable[[Sequence], int]) -> list[int]:
         """What so many times plan, apply and commit would do, for no more steps than `steady` says; token: what a sequence
@@ -276,13 +279,12 @@ class Scheduler:
         used, counted = [], pool.used
         for step, full, at in sorted(events):
             used += [counted] * (step - len(used))
-            table = plan.decode[at].table
-            table.written = before[at][0] + step
+            sequence, (written, reach) = plan.decode[at], before[at]
             if full:
-                table.written += 1
-                pool.seal(table, plan.decode[at].ids)
+                sequence.table.written = written + step + 1
+                pool.seal(sequence.table, sequence.ids)
             else:
-                pool.extend(table, before[at][1])
+                pool.cover(sequence.table, written + step + reach)
             counted = pool.used
         for sequence, (written, _) in zip(plan.decode, before):
             sequence.table.written = written + steps

@@ -69,7 +69,7 @@ class BlockPool:
 
     @property
     def used(self) -> int:
-        return self.total - self.free
+        return self.total - len(self._blank) - len(self._idle)
 
     @property
     def idle(self) -> tuple[int, ...]:
@@ -98,17 +98,22 @@ class BlockPool:
     def extend(self, table: Table, tokens: int) -> list[Copy]:
         """Makes room for `tokens` more positions and counts them as written. Asked for more than `missing` allowed, it
         raises MemoryError: who plans has to ask first."""
-        if self.missing(table, tokens) > self.free:
-            raise MemoryError(f"{self.missing(table, tokens)} blocks are missing, {self.free} are free")
-        copies = []
-        if (block := self.writes_shared(table)) is not None:
-            copies.append(Copy(block, self._hand_out()))
+        shared, copies = self.writes_shared(table), []
+        if shared is not None or table.written + tokens > len(table.blocks) * self.block_size:
+            if (missing := self.missing(table, tokens)) > self.free:
+                raise MemoryError(f"{missing} blocks are missing, {self.free} are free")
+        if shared is not None:
+            copies.append(Copy(shared, self._hand_out()))
             table.blocks[table.written // self.block_size] = copies[0].target
-            self._drop(block)
+            self._drop(shared)
+        self.cover(table, table.written + tokens)
         table.written += tokens
-        while len(table.blocks) * self.block_size < table.written:
-            table.blocks.append(self._hand_out())
         return copies
+
+    def cover(self, table: Table, positions: int) -> None:
+        """Hands out blocks until there is room for so many positions in all; `extend` for a table whose last block nobody shares."""
+        while len(table.blocks) * self.block_size < positions:
+            table.blocks.append(self._hand_out())
 
     def rewind(self, table: Table, tokens: int) -> None:
         """The last `tokens` positions do not count after all (rejected guesses); their blocks stay for the next ones. Only what
