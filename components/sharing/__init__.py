@@ -22,6 +22,7 @@ Mode = Literal["parallel", "beam"]
 MODES: tuple[Mode, ...] = ("parallel", "beam")
 LONGEST = 200
 MOST = 8  # texts
+BLOCKS = (4, 8, 16)
 PAPERS = {mode: (f"vllm.sharing_{mode}_alpaca", f"vllm.sharing_{mode}_sharegpt") for mode in MODES}
 
 
@@ -46,7 +47,7 @@ class Params:
     texts: Literal["zh", "en"] = "zh"
     text: Annotated[str, StringConstraints(strip_whitespace=True, max_length=LONGEST)] = ""
     samples: Annotated[int, Field(ge=2, le=MOST)] = 4
-    block: Literal[4, 8, 16] = 4
+    block: Annotated[int, Field(ge=1, le=64)] = 4
     seed: Annotated[int, Field(ge=0, le=SEEDS - MOST)] = 0
     model: Annotated[str, AfterValidator(with_kv)] = "qwen3.8-27b"
 
@@ -243,7 +244,7 @@ WIDGET = Widget(
     Params=Params,
     controls=(
         Choice("mode", lambda: MODES), Choice("prompt", lambda: ("short", "middle", "long"), when=_recorded_prompt), Range("samples", 2, MOST),
-        Choice("block", lambda: (4, 8, 16), name=str), Text("text", LONGEST), Range("seed", 0, SEEDS - MOST, when=lambda p: p.mode == "parallel"),
+        Choice("block", lambda: BLOCKS, name=str), Text("text", LONGEST), Range("seed", 0, SEEDS - MOST, when=lambda p: p.mode == "parallel"),
         Choice("texts", lambda: ("zh", "en"), when=_recorded_prompt), Choice("model", models, name=lambda id: facts.model(id).name),
     ),
     run=run,

@@ -78,7 +78,7 @@ function planned(data, width, tools) {
   p.tables = p.top + 38 + EVENT * lines + 12;
   p.lines = Math.max(...data.frames.flatMap((frame, t) => frame.rows.map((row, i) => (row ? laid(data, moment(data, t), i, p, tools).lines : 1))));
   p.memory = p.tables + 26 + data.frames.at(-1).rows.length * (p.lines * LINE + GAP) + 10;
-  const compact = data.total > (p.wide ? 100 : 48), size = compact ? 13 : data.total <= 24 && p.wide ? 44 : 36, space = compact ? 3 : 5;
+  const compact = data.total > (p.wide ? 125 : 48), size = compact ? 13 : data.total <= 24 && p.wide ? 44 : 36, space = compact ? 3 : 5;
   const columns = Math.max(1, Math.min(data.total, Math.floor((width + space) / (size + space))));
   p.legend = legendLines(p, tools);
   p.grid = { compact, size, space, columns, pitch: compact ? size + space : HALF + 26, y: p.memory + 26 + p.legend.length * 22 + (compact ? 4 : 22) };
