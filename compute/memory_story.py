@@ -7,8 +7,8 @@ Events are a short text that a link can carry, "g,g3,f2,a12.4":
   a12, a12.4    a request arrives that may need up to 12 cells; its prompt has 4 (without a figure: 4, or all when fewer)
 
 One rule for both: an arriving request enters if it fits; otherwise it waits, and all that wait are tried again, in order of
-arrival, when memory was given back. Pages that run out push the youngest request out: it gives its blocks back and waits,
-and what it wrote is computed again when it returns (Kwon et al. 2023, §4.5).
+arrival, when one has finished. Pages that run out push the youngest request out: it gives its blocks back and waits, and
+what it wrote is computed again when it returns (Kwon et al. 2023, §4.5).
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Side:
     @property
     def external(self) -> int:
         """Free cells that would be enough for a waiting request, were they in one piece."""
-        return self.free if any(wanted <= self.free for _, wanted in self.waiting) else 0
+        return self.free if any(self.longest < wanted <= self.free for _, wanted in self.waiting) else 0
 
     @property
     def of_all(self) -> float:
@@ -182,9 +182,11 @@ class _Spans:
         self.memory.write(request.number, written)
         return True
 
-    def write(self, number: int) -> bool:
-        self.memory.write(number)
+    def has_room(self, number: int) -> bool:
         return True
+
+    def write(self, number: int) -> None:
+        self.memory.write(number)
 
     def leave(self, number: int) -> None:
         self.memory.release(number)
@@ -216,11 +218,11 @@ class _Pages:
         self.tables[request.number] = table
         return True
 
-    def write(self, number: int) -> bool:
-        if self.pool.missing(self.tables[number], 1) > self.pool.free:
-            return False
+    def has_room(self, number: int) -> bool:
+        return self.pool.missing(self.tables[number], 1) <= self.pool.free
+
+    def write(self, number: int) -> None:
         self.pool.extend(self.tables[number], 1)
-        return True
 
     def leave(self, number: int) -> None:
         self.pool.release(self.tables.pop(number))
@@ -275,14 +277,19 @@ class _Memory:
         self.running.remove(number)
         self.pushed.append(number)
 
+    def make_room(self, number: int) -> bool:
+        """Pushes out the youngest until this one can write; it may be the youngest itself."""
+        while not self.place.has_room(number) and len(self.running) > 1:
+            self.push_out(max(self.running))
+            if number not in self.running:
+                return False
+        return self.place.has_room(number)
+
     def generate(self) -> None:
         """One token for each that runs, the oldest first."""
         for number in sorted(self.running):
-            if self.written[number] == self.requests[number].maximum:
-                continue
-            while number in self.running and not self.place.write(number):
-                self.push_out(max(self.running))
-            if number in self.running:
+            if number in self.running and self.written[number] < self.requests[number].maximum and self.make_room(number):
+                self.place.write(number)
                 self.written[number] += 1
         done = [number for number in sorted(self.running) if self.written[number] == self.requests[number].cells]
         for number in done:

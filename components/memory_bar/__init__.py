@@ -210,15 +210,15 @@ def _readouts(result: Result, t: int, scene: Scene) -> tuple[Readout, ...]:
     before = result.moments[t - 1] if t else None
 
     def pair(of) -> tuple[str, str]:
-        shown = f"{of(now.reserved)} → {of(now.paged)}"
-        was = before and f"{of(before.reserved)} → {of(before.paged)}"
+        shown = f"{of(now.reserved)}→{of(now.paged)}"
+        was = before and f"{of(before.reserved)}→{of(before.paged)}"
         return shown, words("readout.before", value=was) if was and was != shown else ""
 
     def size(of) -> str:
         return words("readout.bytes", a=amount(of(now.reserved) * result.cell_bytes, "B", scene.lang), b=amount(of(now.paged) * result.cell_bytes, "B", scene.lang))
 
     def over(of) -> str:
-        return words("readout.over", a=f"{now.reserved.fill.written} / {of(now.reserved)}", b=f"{now.paged.fill.written} / {of(now.paged)}")
+        return words("readout.over", a=f"{now.reserved.fill.written:,}/{of(now.reserved):,}", b=f"{now.paged.fill.written:,}/{of(now.paged):,}")
 
     used, used_was = pair(lambda s: share(s.fill.written, s.fill.total).rstrip("%"))
     taken, taken_was = pair(lambda s: share(s.fill.written, s.fill.taken).rstrip("%"))

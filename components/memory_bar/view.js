@@ -11,11 +11,11 @@ export function height(data, width, tools) {
 
 export function draw(svg, data, t, tools) {
   const p = built?.data === data && built.width === tools.width ? built.plan : plan(data, tools.width, tools);
-  const held = svg.getRootNode?.().activeElement?.closest?.('.pick')?.dataset.request;
   svg.setAttribute('role', 'group');   // it holds buttons
   svg.innerHTML = markup(data, t, p, tools);
   listen(svg, tools);
-  if (held) svg.querySelector(`.pick[data-request="${held}"]`)?.focus();
+  if (tools.local.byKey) svg.querySelector(`.pick[data-request="${tools.local.request}"]`)?.focus();   // the one that had the focus is gone
+  tools.local.byKey = false;
 }
 
 export function says(data, t) { return data.moments[t].says; }
@@ -25,7 +25,7 @@ const BIG = 28, LANE = 42, TABLE_ROW = 26, TABLE_HEAD = 44;
 
 // Everything that does not depend on the step, so that nothing jumps while it plays.
 function plan(data, W, tools) {
-  const narrow = W < 700, dense = data.dense, least = dense ? 5.5 : 15;
+  const narrow = W < 700, dense = data.dense, least = dense ? 5.5 : 14;
   let columns = Math.min(data.cells, 128);
   while (W / columns < least && columns % 2 === 0) columns /= 2;
   const pitch = Math.min(W / columns, 26), cell = dense ? 17 : narrow ? 34 : 40, under = dense ? 2 : 24;
@@ -34,8 +34,9 @@ function plan(data, W, tools) {
   const lane = (side) => (waits[side] ? (dense ? 24 : LANE) + (narrow ? 20 : 0) : 4);
   const said = 24 * Math.max(...data.moments.map((m) => wrap(m.says, 16, W, tools).length)), head = narrow ? 90 : 52;
   const shown = Math.min(Math.max(...data.moments.map((m) => m.b.held.length)), 12);   // requests to choose from
-  const chip = 36, perRow = Math.floor((W + 6) / (chip + 6)), chips = Math.ceil(shown / perRow) * 38;
-  const label = Math.max(...['logical', 'physical', 'filled'].map((key) => tools.measure(tools.words(key), 13))) + 16;
+  const chip = 36, perRow = narrow ? Math.floor((W + 6) / (chip + 6)) : 6, chips = Math.ceil(shown / perRow) * 38;
+  const left = narrow ? 0 : perRow * (chip + 6) + 30;   // the table stands beside its buttons where there is room
+  const label = left + Math.max(...['logical', 'physical', 'filled'].map((key) => tools.measure(tools.words(key), 13))) + 16;
   const column = 46, fits = Math.floor((W - label) / column);
   const blocks = Math.max(1, ...data.moments.flatMap((m) => m.b.held.map((h) => h[2].length))), tiers = Math.min(Math.ceil(blocks / fits), 2);
   const y = { a: said + 14 };
@@ -45,8 +46,9 @@ function plan(data, W, tools) {
   y.legend = y.bBar + bar + 12;
   const legend = narrow ? 44 : 22;
   y.table = y.legend + legend + 22;
-  y.blocks = y.table + TABLE_HEAD + chips;
-  return { W, narrow, dense, columns, pitch, cell, under, rows, waits, y, chip, perRow, shown, label, column, fits, tiers, height: Math.ceil(y.blocks + tiers * (3 * TABLE_ROW + 12) + 4) };
+  y.blocks = y.table + (narrow ? TABLE_HEAD + chips : 12);
+  const height = Math.ceil(Math.max(y.blocks + tiers * (3 * TABLE_ROW + 12), y.table + TABLE_HEAD + chips) + 4);
+  return { W, narrow, dense, columns, pitch, cell, under, rows, waits, y, chip, perRow, shown, left, label, column, fits, tiers, height };
 }
 
 function markup(data, t, p, tools) {
@@ -59,7 +61,7 @@ function markup(data, t, p, tools) {
   out.push(`<defs>${hatch('memory-bar-reserved', c('reserved'), c('muted'), 0.55)}${hatch('memory-bar-refused', 'none', c('rejected'), 1)}</defs>`);
   wrap(now.says, 16, W, tools).forEach((line, i) => text(0, 18 + 24 * i, line, bold(16)));
 
-  const chosen = choose(now, data, t, tools.local);
+  const chosen = choose(now, tools.local);
   section('a', now.a, before?.a);
   section('b', now.b, before?.b);
   legend();
@@ -144,7 +146,7 @@ function markup(data, t, p, tools) {
         rect(x, s.y, w, p.cell, 'url(#memory-bar-reserved)');
         if (n) rect(x, s.y, full, p.cell, c('kv'));
         const fresh = Math.min(n, seen + n - Math.min(earlier, seen + n));   // of these, written by this step
-        if (fresh > 0 && tools.moved) rect(x + full - fresh * p.pitch, s.y, fresh * p.pitch, p.cell, c('paper'), 'class="new" opacity="0"');
+        if (fresh > 0 && tools.moved) rect(x + full - Math.min(fresh * p.pitch, full), s.y, Math.min(fresh * p.pitch, full), p.cell, c('paper'), 'class="new" opacity="0"');
         lines({ ...s, n: s.n }, c('paper'));
         out.push(`<rect class="edge" x="${r(x + 0.5)}" y="${r(s.y + 0.5)}" width="${r(Math.max(w - 1, 0.5))}" height="${p.cell - 1}" fill="none" ${edge}/>`);
         const label = String(one.number), size = p.dense ? 13 : 15, room = p.dense ? w : p.pitch;
@@ -242,8 +244,8 @@ function markup(data, t, p, tools) {
     const [, written, blocks] = one, most = p.fits * p.tiers, shown = blocks.length > most ? blocks.slice(0, most - 1) : blocks;
     for (let tier = 0; tier * p.fits < Math.max(shown.length, 1); tier++) {
       const at = y.blocks + tier * (3 * TABLE_ROW + 12);
-      ['logical', 'physical', 'filled'].forEach((key, i) => text(0, at + 18 + i * TABLE_ROW, words(key), 'class="small muted"'));
-      rect(0, at + TABLE_ROW, p.label + Math.min(shown.length - tier * p.fits, p.fits) * p.column, 1, c('hairline'));
+      ['logical', 'physical', 'filled'].forEach((key, i) => text(p.left, at + 18 + i * TABLE_ROW, words(key), 'class="small muted"'));
+      rect(p.left, at + TABLE_ROW, p.label - p.left + Math.min(shown.length - tier * p.fits, p.fits) * p.column, 1, c('hairline'));
       shown.slice(tier * p.fits, (tier + 1) * p.fits).forEach((block, i) => {
         const logical = tier * p.fits + i, x = p.label + i * p.column, filled = Math.min(data.block, written - logical * data.block), middle = x + p.column / 2 - 3;
         out.push(`<g data-block="${block}" data-request="${chosen}">`);
@@ -263,11 +265,10 @@ function markup(data, t, p, tools) {
   }
 }
 
-// The request whose table is open: the learner's choice while it runs, else the one that came last.
-function choose(now, data, t, local) {
-  const running = now.b.held.map((h) => h[0]);
-  if (running.includes(local.request)) return local.request;
-  return running.length ? running[data.dense ? 0 : running.length - 1] : null;
+// The request whose table is open: the learner's choice while it runs, else the one with the longest table.
+function choose(now, local) {
+  const { held } = now.b, most = Math.max(...held.map((h) => h[2].length));
+  return (held.find((h) => h[0] === local.request) ?? held.find((h) => h[2].length === most))?.[0] ?? null;
 }
 
 function hatch(id, ground, tone, opacity) {
@@ -282,6 +283,7 @@ function listen(svg, tools) {
     if (!event.target.closest?.('.pick') || (event.key !== 'Enter' && event.key !== ' ')) return;
     event.preventDefault();
     event.stopPropagation();   // the player would play
+    tools.local.byKey = true;
     pick(event);
   };
   const light = (block) => svg.querySelectorAll('[data-block]').forEach((each) => each.classList.toggle('lit', block != null && each.dataset.block === block));
