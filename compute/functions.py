@@ -50,6 +50,7 @@ TABLE: dict[str, Function] = {
         Function("speculate.run", "compute.engine.drafts:run", "service"),
         Function("speculate.cell", "compute.engine.drafts:cell", "service"),
         Function("sampling.texts", "compute.engine.sampled:sample_texts", "service"),
+        Function("batching.simulate", "compute.simulate:run", "web"),
         Function("batching.run", "compute.engine.batch_run:run", "service"),
         Function("sharing.run", "compute.engine.siblings:siblings", "service"),
         Function("speculative.monte_carlo", "compute.trials:monte_carlo", "web"),
@@ -143,12 +144,16 @@ def complaint(e: pydantic.ValidationError, known: list[str]) -> BadInput | Unkno
         "literal_error": ("it must be {expected}", "只能是 {expected}"),
         "string_too_long": ("at most {max_length} characters are possible", "至多 {max_length} 个字符"),
         "string_too_short": ("at least {min_length} characters are needed", "至少 {min_length} 个字符"),
+        "too_long": ("at most {max_length} entries are possible", "至多 {max_length} 项"),
+        "too_short": ("at least {min_length} entry is needed", "至少 {min_length} 项"),
     }
     if kind in bounds:
         en, zh = (words.format(**limits) for words in bounds[kind])
         zh = zh.replace("' or '", "' 或 '")  # pydantic lists the possible values in English
     elif kind.startswith("int"):
         en, zh = "a whole number is needed", "要填整数"
+    elif kind == "list_type":
+        en, zh = "a list is needed", "要填一个列表"
     elif kind.startswith(("float", "finite")):
         en, zh = "a number is needed", "要填数字"
     else:

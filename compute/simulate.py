@@ -8,11 +8,24 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence as Row
 from dataclasses import dataclass
+from functools import cache, cached_property
 from itertools import accumulate
-from typing import Protocol
+from typing import Annotated, Any, Protocol
 
-from compute.batching import Scheduler, Sequence, StepPlan, Work
-from compute.trace import Recorder, Trace
+import numpy as np
+from pydantic import Field
+
+from compute import facts
+from compute.batching import PolicyName, Preemption, Scheduler, Sequence, StepPlan, Work
+from compute.errors import BadInput
+from compute.facts import Chip, ChipRef, ModelRef
+from compute.paging import BlockPool
+from compute.roofline import memory, require_fit, weight_bytes
+from compute.shapes import Cache, ModelShape
+from compute.trace import Recorder, Summary, Trace, summary
+
+
+REQUESTS, TOKENS = 1_000, 100_000  # what `run` takes
 
 
 @dataclass(frozen=True)
@@ -47,6 +60,99 @@ class Constant:
 
 
 unit = Constant(1.0)
+
+
+# ---- the roofline's price
+
+PCIE_5_X16 = 32e9 * 16 * (128 / 130) / 8
+"""Bytes/s in one direction: 32 GT/s a lane, 16 lanes, 128b/130b (PCI Express Base Specification 5.0). Copies reach less."""
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """A step at the ideal bound, by the conventions of compute/roofline.py, which it repeats for a batch that only decodes and
+    for one prompt read at once. The weights are read once, however many tokens share the step. A chunk of a prompt reads the KV
+    of the positions before it and writes its own; guesses that are checked together read theirs once.
+
+    What is not there: a copy-on-write reads and writes a block's KV. A sequence that is swapped out or in passes the host
+    link while nothing else goes on; overlap would hide some of that."""
+
+    shape: ModelShape
+    chip: Chip
+    weight_bits: float
+    group: int
+    kv_bits: float
+    block_size: int
+    link_bytes_per_s: float
+
+    def __call__(self, work: Work) -> float:
+        return float(self.seconds(work, 0, min, max))
+
+    def many(self, work: Work, steps: int) -> list[float]:
+        return self.seconds(work, np.arange(steps), np.minimum, np.maximum).tolist()
+
+    def seconds(self, work: Work, later, least, most):
+        """later: positions that every read has moved on since `work`, one number or a row of them; least and most: of two
+        such."""
+        tokens = sum(read.tokens for read in work.reads)
+        weights, bytes_, flops = self.of_weights(tokens), 0.0, 2 * self.per_token * tokens
+        for kept, kv_bytes, flops_decode, flops_prefill in self.of_caches:
+            cells, decoded, prefilled = 0, 0, 0.0  # cells: positions of KV moved; the others: pairs of query and cached token
+            for read in work.reads:
+                start = read.start + later
+                seen = least(start, kept.window) if kept.window else start
+                cells = cells + seen
+                if read.prefill:
+                    cells = cells + kept.tokens(read.tokens)
+                    prefilled += kept.causal_pairs(read.start + read.tokens) - kept.causal_pairs(read.start)
+                else:
+                    decoded = decoded + seen
+                    for guess in range(1, read.tokens):
+                        decoded = decoded + (least(start + guess, kept.window) if kept.window else start + guess)
+            bytes_ = bytes_ + kv_bytes * cells
+            flops = flops + flops_decode * decoded + flops_prefill * prefilled
+        states = sum(1 if read.prefill and not read.start else 2 for read in work.reads)  # read, unless it is the first; written
+        bytes_ = weights + bytes_ + self.shape.state_bytes * states + 2 * self.block_bytes * len(work.copies)
+        seconds = most(bytes_ / self.chip.bandwidth_bytes_per_s, flops / self.chip.peak_for(self.weight_bits))
+        if moves := work.swapped_out + work.swapped_in:
+            moved = sum(self.block_bytes * len(move.blocks) + self.shape.state_bytes for move in moves)
+            seconds = seconds + moved / self.link_bytes_per_s
+        return seconds
+
+    @cached_property
+    def per_token(self) -> int:
+        return self.shape.parameters_per_token
+
+    @cached_property
+    def block_bytes(self) -> float:
+        """KV of a block; as if no layer had a window."""
+        return self.block_size * sum(kv_bytes for _, kv_bytes, *_ in self.of_caches)
+
+    @cached_property
+    def of_caches(self) -> list[tuple[Cache, float, float, float]]:
+        """With each cache: bytes a position, FLOPs a pair in decode and in prefill, all its layers together."""
+        return [(c, c.layers * c.values_per_token * self.kv_bits / 8, c.layers * c.flops_decode, c.layers * c.flops_prefill) for c in self.shape.caches]
+
+    @cached_property
+    def of_weights(self) -> Callable[[int], float]:
+        """Bytes of the weights that a step of so many tokens reads; experts: as many as it is expected to meet."""
+        each = weight_bytes(self.weight_bits, self.group)
+        return cache(lambda tokens: sum(m.read(tokens) for m in self.shape.matrices) * each)
+
+
+def roofline(
+    model: ModelRef, chip: ChipRef, *, weight_bits: float = 16, group: int = 128, kv_bits: float = 16, block_size: int = 16,
+    link_bytes_per_s: float = PCIE_5_X16,
+) -> Roofline:  # fmt: skip
+    """The price of a step of `model` on `chip`. link_bytes_per_s: between the chip and where sequences are swapped to; by
+    default what PCIe 5.0 x16 carries at most, which is an assumption about the machine. Raises Refused when the weights alone
+    do not fit; whether the blocks fit too is for the caller to know."""
+    shape, card = facts.model(model), facts.chip(chip)
+    require_fit(shape, card, memory(shape, card, 0, 0, weight_bits, group, kv_bits))
+    return Roofline(shape, card, weight_bits, group, kv_bits, block_size, link_bytes_per_s)
+
+
+# ---- the run
 
 
 def simulate(scheduler: Scheduler, jobs: Iterable[Job], price: Price = unit, *, watch: Callable[[Work, StepPlan], None] | None = None) -> Trace:
@@ -102,3 +208,51 @@ def unknown(length: int, number: int) -> range:
     """Ids for a prompt of which only the length is known: shared with no other."""
     start = -(2**40) * (number + 1)
     return range(start, start + length)
+
+
+# ---- from the command line
+
+Lengths = Annotated[list[Annotated[int, Field(ge=1, le=TOKENS)]], Field(min_length=1, max_length=REQUESTS)]
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """trace: as compute/trace.py writes it."""
+
+    summary: Summary
+    trace: dict[str, Any]
+
+
+def run(
+    prompts: Annotated[Lengths, Field(description="tokens of each request's prompt")],
+    outputs: Annotated[Lengths, Field(description="tokens that each request writes")],
+    arrivals: Annotated[list[Annotated[float, Field(ge=0, le=1e9)]], Field(max_length=REQUESTS, description="when each arrives, in steps, or in seconds where model and chip are given; none: all at 0")] = [],
+    policy: PolicyName = "continuous",
+    slots: Annotated[int, Field(ge=1, le=256, description="sequences that run together")] = 8,
+    blocks: Annotated[int, Field(ge=1, le=1_000_000, description="blocks of KV memory")] = 1024,
+    block_size: Annotated[int, Field(ge=1, le=1024, description="positions in a block")] = 16,
+    budget: Annotated[int, Field(ge=1, le=TOKENS, description="tokens a step may read, where a policy heeds it")] = 256,
+    preemption: Preemption = "recompute",
+    model: Annotated[ModelRef | None, Field(description="with chip: steps take as long as the roofline says")] = None,
+    chip: ChipRef | None = None,
+) -> Simulated:
+    """Runs requests of known lengths through a policy, without a model. Every step counts 1, or what the roofline of a model on a
+    chip says that it takes. Gives what it comes to, and the trace of every step."""
+    for name, given in (("outputs", outputs), ("arrivals", arrivals)):
+        if given and len(given) != len(prompts):
+            en, zh = f"as many entries are needed as there are prompts, {len(prompts)}", f"要和提示一样多，即 {len(prompts)} 项"
+            raise BadInput(name, len(given), en, zh)
+    if (total := sum(prompts) + sum(outputs)) > TOKENS:
+        raise BadInput("outputs", total, f"prompts and outputs together may be {TOKENS} tokens at most", f"提示和输出合计最多 {TOKENS} 个 token")
+    if (model is None) != (chip is None):
+        raise BadInput("chip" if chip is None else "model", None, "a price needs both model and chip; give both or neither", "按时间计价要同时给出 model 和 chip，要么都不给")
+    price = unit if model is None else roofline(model, chip, block_size=block_size)
+    scheduler = Scheduler(BlockPool(blocks, block_size), slots, policy, budget=budget, preemption=preemption)
+    jobs = [Job(*each) for each in zip(prompts, outputs, arrivals or [0.0] * len(prompts))]
+    for number, job in enumerate(jobs):
+        try:
+            scheduler.check(range(job.prompt), job.output)
+        except BadInput as wrong:
+            raise BadInput(f"outputs.{number}", job.output, wrong.values["reason"], wrong.values["reason_zh"]) from None
+    trace = simulate(scheduler, jobs, price)
+    return Simulated(summary(trace), trace.to_json())
