@@ -8,8 +8,6 @@ from components import memory_bar
 from compute import numbers
 from compute.batching_requests import requests
 from compute.claims import batching
-from compute.measures.batching import TIGHT, trace
-from compute.trace import summary
 
 KV, STATE = 65_536, 150_994_944  # of the anchor, bytes: a token, a request
 FREE = 24_437_144_096  # bytes of an H100 beside all of the anchor's weights
@@ -54,11 +52,6 @@ def test_the_small_example_on_paper():
     assert numbers.resolve("=batching.small.static.steps").value == 18 + 9
     assert max(3 + 4, 5 + 7, 6 + 2, 3 + 4 + 9) < 18
     assert numbers.resolve("=batching.small.continuous.steps").value == 18
-
-
-def test_static_batching_preempts_nobody_in_the_tight_memory():
-    """Catches: the text saying so when other requests or fewer blocks have made it untrue."""
-    assert summary(trace("static", requests(), blocks=TIGHT)).preemptions == 0
 
 
 def test_the_chunk_that_rides_along():

@@ -1,0 +1,44 @@
+"""What lesson 2 says of its instruments, against the instruments as it opens them."""
+
+from __future__ import annotations
+
+import pytest
+
+import components
+from app import lesson
+from app.lesson import Instrument
+from compute import numbers
+
+
+def opened(widget: str) -> list:
+    """The results that the lesson's instruments of a kind open with, in order."""
+    found = components.widget(widget)
+    presets = [dict(part.preset) for part in lesson.load("batching", "zh").parts if isinstance(part, Instrument) and part.widget == widget]
+    for preset in presets:
+        preset.pop("guess", "")
+    return [found.run(found.Params(**preset)) for preset in presets]
+
+
+@pytest.mark.parametrize("lanes, policies", [(0, ("static", "continuous")), (1, ("prefill-first", "chunked"))])
+def test_figures_of_the_lanes_are_those_of_the_picture(lanes: int, policies: tuple[str, str]):
+    """Catches: a swim lane that opens with other slots, blocks or budget than the stored figures beside it were made with."""
+    for policy, seen in zip(policies, opened("swim-lane")[lanes].summaries, strict=True):
+        for name in ("utilisation", "steps", "mean_latency", "p99_latency", "tokens_per_step"):
+            assert getattr(seen, name) == pytest.approx(numbers.resolve(f"~batching.{policy}.{name}").value, rel=1e-9), (policy, name)
+
+
+def test_the_tight_memory_is_that_of_the_text():
+    """Catches: blocks that no longer run out where the text says that they do, or static batching preempting after all."""
+    static, continuous = opened("swim-lane")[2].summaries
+    assert static.preemptions == 0
+    assert continuous.preemptions == numbers.resolve("~batching.tight.recompute.preemptions").value > 0
+    assert continuous.steps == numbers.resolve("~batching.tight.recompute.steps").value == numbers.resolve("~batching.tight.swap.steps").value
+
+
+@pytest.mark.parametrize("texts", ["zh", "en"])
+def test_sharing_opens_with_three_copies_and_gains_by_the_long_prompt(texts: str):
+    """Catches: a recorded prompt that is a whole number of blocks, so that the copy the text describes never happens."""
+    widget = components.widget("sharing")
+    middle, long = (widget.run(widget.Params(texts=texts, prompt=prompt)) for prompt in ("middle", "long"))
+    assert middle.copies == middle.params.samples - 1 == 3
+    assert long.saved > middle.saved
