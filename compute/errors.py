@@ -97,6 +97,10 @@ class BadInput(LabError):
             value = str(value)  # JSON has no NaN
         super().__init__("bad_input", field=field, value=value, reason=reason, reason_zh=reason_zh)
 
+    def named(self, **names: str) -> BadInput:
+        """The same complaint about the field as its sender calls it."""
+        return BadInput(**{**self.values, "field": names.get(self.values["field"], self.values["field"])})
+
 
 class UnknownName(LabError):
     codes = ("unknown_name",)

@@ -11,11 +11,14 @@ import inspect
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import Any, Callable, Literal
+from typing import Any, Callable, Literal, TypeVar
 
 import pydantic
 
 from compute.errors import BadInput, UnknownName
+
+
+M = TypeVar("M", bound=pydantic.BaseModel)
 
 
 @dataclass(frozen=True)
@@ -94,11 +97,16 @@ def check(name: str, params: dict[str, Any]) -> dict[str, Any]:
 
 
 def validated(model: type[pydantic.BaseModel], params: dict[str, Any]) -> dict[str, Any]:
+    good = made(model, params)
+    return {k: getattr(good, k) for k in model.model_fields}
+
+
+def made(model: type[M], params: dict[str, Any]) -> M:
+    """Raises BadInput naming the first wrong parameter, UnknownName for one that there is not."""
     try:
-        good = model(**params)
+        return model.model_validate(params)
     except pydantic.ValidationError as e:
         raise complaint(e, list(model.model_fields)) from None
-    return {k: getattr(good, k) for k in model.model_fields}
 
 
 def call(

@@ -21,7 +21,6 @@ from compute.trace import Life, Step, Trace
 
 SLOTS = 8
 MOST_WAITING = 128  # requests, of all
-MOST_OF_ONE = 8  # unfinished requests of one learner: the queue belongs to all
 KEPT_STEPS = 600
 KEPT_TEXTS = 8  # finished requests of one learner
 KEPT_LEARNERS = 1000
@@ -124,7 +123,7 @@ class Running:
         under whose name, and with which words, `of` shows it. Raises BadInput for what cannot be run, Busy when too
         many wait, and after `close` its error."""
         with self._changed:
-            self.require_room(learner=learner)
+            self.require_room()
             request = Request(ask, hear, learner, prompt, self.engine.now(), [Writing() for _ in range(ask.n)])
             request.ticket = self.engine.submit(ask, lambda piece: self._told(request, piece))
             self._open.add(request)
@@ -133,15 +132,20 @@ class Running:
             self._changed.notify_all()
         return request
 
-    def require_room(self, requests: int = 1, learner: str = "") -> None:
+    def require_room(self, requests: int = 1) -> None:
         """Raises Busy where so many more would not be taken."""
         with self._changed:
             if self._closed:
                 raise self._closed
-            mine = sum(request.learner == learner for request in self._open) if learner else 0
-            waiting = self.engine.waiting
-            if waiting + requests > self.most_waiting or mine + requests > MOST_OF_ONE:
-                raise Busy(waiting, self._retry_after())
+            if self.engine.waiting + requests > self.most_waiting:
+                raise self.busy()
+
+    def busy(self) -> Busy:
+        """With the seconds until what is open now is written, at the present pace."""
+        with self._changed:
+            left = sum(request.ask.max_new_tokens - writing.tokens for request in self._open for writing in request.writings if not writing.finish)
+            pace, waiting = self._pace.per_second, self.engine.waiting
+        return Busy(waiting, float(min(max(1, math.ceil(left / pace)), LONGEST_RETRY)) if pace else 1.0)
 
     def cancel(self, request: Request, error: LabError | None = None) -> None:
         """The next step begins with its slots and blocks free. An error is heard, otherwise nothing more. Harmless when it
@@ -181,12 +185,6 @@ class Running:
         for writing in request.writings:
             if not writing.finish:
                 writing.finish, writing.ended = "error" if error else "cancelled", self.engine.now()
-
-    def _retry_after(self) -> float:
-        """Seconds until what is open now is written, at the present pace."""
-        left = sum(request.ask.max_new_tokens - writing.tokens for request in self._open for writing in request.writings if not writing.finish)
-        pace = self._pace.per_second
-        return float(min(max(1, math.ceil(left / pace)), LONGEST_RETRY)) if pace else 1.0
 
     # ---- in the engine's thread
 

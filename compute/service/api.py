@@ -24,7 +24,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from compute import functions
 from compute.errors import BadInput, LabError, Unavailable, UnknownName, unforeseen
-from compute.service import docs
+from compute.service import docs, openai
+from compute.service.http import JSON_TYPE, LOOPBACK, client_of, learner_of, read_params, while_listened_to
 from compute.service.jobs import Job, JobQueue, Limits
 from compute.service.machine import MISSING, Machine
 from compute.service.schema import EVENT_TYPE, VERSION, Event, Progress, Status, encode
@@ -32,8 +33,6 @@ from compute.service.schema import EVENT_TYPE, VERSION, Event, Progress, Status,
 log = logging.getLogger(__name__)
 
 BEAT_SECONDS = 0.5  # the longest silence inside a stream
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
-JSON_TYPE = "application/json"
 
 
 class Service:
@@ -113,6 +112,7 @@ def create_app(
     app = FastAPI(title="Inference lab: compute service", version=VERSION, lifespan=lifespan,
                   openapi_url=None, docs_url=None, redoc_url=None)  # fmt: skip
     app.state.service = service
+    app.mount("/v1", openai.create(service))
     app.add_middleware(SameHost, hosts={*LOOPBACK, *(host.lower() for host in allow_hosts or ())})
     app.add_exception_handler(LabError, lambda request, error: answer(error))
     app.add_exception_handler(Exception, lambda request, error: answer(unforeseen(f"answering {request.url.path}", error)))
@@ -179,39 +179,6 @@ def _prepare(machine: Machine) -> None:
 
 
 # --- requests ----------------------------------------------------------------------------------------------------
-
-
-def client_of(request: Request) -> str:
-    """Whose calls count together: the peer's address; on this machine, where the web process calls for everybody,
-    the learner that it names (none named: not counted)."""
-    peer = request.client.host if request.client else ""
-    learner = learner_of(request)
-    if peer in LOOPBACK:
-        return f"learner {learner}" if learner else ""
-    return peer
-
-
-def learner_of(request: Request) -> str:
-    return request.headers.get("x-learner", "")[:100]
-
-
-async def read_params(request: Request, most_bytes: int) -> dict[str, Any]:
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > most_bytes:
-            raise BadInput("parameters", f"{len(body)}+ bytes", f"at most {most_bytes} bytes are read", f"至多 {most_bytes} 字节")
-    try:
-        params = json.loads(body or b"{}", parse_constant=_no_constant)
-    except (ValueError, RecursionError) as wrong:
-        raise BadInput("parameters", body[:80].decode(errors="replace"), "it is not JSON", "不是 JSON") from wrong
-    if not isinstance(params, dict):
-        raise BadInput("parameters", str(params)[:80], "a JSON object is needed", "要一个 JSON 对象")
-    return params
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
 
 
 class SameHost:
@@ -293,16 +260,10 @@ class EventStream(Response):
         self.job = queue.submit(function, work, wake=wake, seed=seed if type(seed) is int else None)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        telling = asyncio.ensure_future(self.tell(scope, receive, send))
-        leaving = asyncio.ensure_future(left(receive))
         try:
-            await asyncio.wait({telling, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            if telling.done():
-                telling.result()
+            await while_listened_to(self.tell(scope, receive, send), receive)
         finally:
             self.queue.cancel(self.job)
-            for task in (telling, leaving):
-                task.cancel()
 
     async def tell(self, scope: Scope, receive: Receive, send: Send) -> None:
         first = await self.next()
@@ -326,8 +287,3 @@ class EventStream(Response):
             self.job.check_time()
         self.news.clear()
         return self.job.take() or [self.job.beat(self.queue.ahead(self.job))]
-
-
-async def left(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -134,8 +134,57 @@ def openapi() -> dict[str, Any]:
     for path, name, words in (("/healthz", "healthz", "How the service is."), ("/functions", "list_functions", "All functions.")):
         answer = {"description": words, "content": {JSON_TYPE: {"schema": {}}}}
         paths[path] = {"get": {"operationId": name, "summary": words, "responses": {"200": answer}}}
+    paths |= _live(schemas) | _openai(schemas)
     info = {"title": "Inference lab: compute service", "version": VERSION}
     return {"openapi": "3.1.0", "info": info, "paths": paths, "components": {"schemas": schemas}}
+
+
+def _live(schemas: dict[str, Any]) -> dict[str, Any]:
+    from compute.service import live
+
+    learner = {"name": "X-Learner", "in": "header", "schema": {"type": "string"}, "description": "whose texts are meant"}
+    query = hoisted(live.View.model_json_schema(), "live.view", schemas)["properties"]
+    snapshot = {"description": "a snapshot: policy, blocks, steps, sequences, queue, and this learner's own texts", "content": {JSON_TYPE: {"schema": {"type": "object"}}}}
+    paths: dict[str, Any] = {
+        "/live": {
+            "get": {
+                "operationId": "live",
+                "summary": "How the engine that everybody shares stands, and what it did since a step.",
+                "parameters": [learner, *({"name": name, "in": "query", "schema": field} for name, field in query.items())],
+                "responses": {"200": snapshot, "422": _failure(ANSWERS["422"])},
+            }
+        }
+    }
+    for name, model, words in (
+        ("send", live.Send, "Let the engine continue a text; the answer comes at once, the text in /live."),
+        ("cancel", live.Cancel, "End a request of one's own."),
+    ):
+        body = {"required": True, "content": {JSON_TYPE: {"schema": hoisted(model.model_json_schema(), f"live.{name}", schemas)}}}
+        done = {"description": "done", "content": {JSON_TYPE: {"schema": {"type": "object"}}}}
+        failures = {code: _failure(ANSWERS[code]) for code in ("404", "422", "429", "503")}
+        post = {"operationId": f"live_{name}", "summary": words, "parameters": [learner], "requestBody": body, "responses": {"200": done} | failures}
+        paths[f"/live/{name}"] = {"post": post}
+    return paths
+
+
+def _openai(schemas: dict[str, Any]) -> dict[str, Any]:
+    from compute.service import openai
+
+    answer = {"description": "as OpenAI describes it; with stream = true as server-sent events", "content": {JSON_TYPE: {"schema": {"type": "object"}}}}
+    schemas["OpenAIError"] = openai.ERROR
+    failed = {"description": "in OpenAI's shape", "content": {JSON_TYPE: {"schema": _ref("OpenAIError")}}}
+    body = {"required": True, "content": {JSON_TYPE: {"schema": hoisted(openai.Completion.model_json_schema(), "openai", schemas)}}}
+    failures = {code: failed for code in ("400", "404", "429", "500", "503")}
+    one = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
+    return {
+        "/v1/completions": {
+            "post": {"operationId": "completions", "summary": "Continue a text, in OpenAI's protocol.", "requestBody": body, "responses": {"200": answer} | failures}
+        },
+        "/v1/models": {"get": {"operationId": "models", "summary": "The models, in OpenAI's protocol.", "responses": {"200": answer}}},
+        "/v1/models/{id}": {
+            "get": {"operationId": "model", "summary": "One model.", "parameters": [one], "responses": {"200": answer, "404": failed}}
+        },
+    }
 
 
 def hoisted(schema: dict[str, Any], prefix: str, schemas: dict[str, Any]) -> dict[str, Any]:
@@ -221,6 +270,9 @@ def page() -> str:
 any number of <code>{{"progress": …}}</code>, then one <code>{{"result": …, "conditions": …}}</code> or
 <code>{{"error": …}}</code>. Closing the connection or <code>DELETE /run/{{X-Run-Id}}</code> cancels the work.
 See also <a href="/openapi.json">/openapi.json</a>, <a href="/functions">/functions</a>, <a href="/healthz">/healthz</a>.</p>
+<p>The engine that everybody shares also speaks OpenAI's protocol, at <code>/v1/completions</code> and <code>/v1/models</code>:
+set a client's base URL to this address with <code>/v1</code> behind it, and any key. <code>GET /live</code> tells what the
+engine does, <code>POST /live/send</code> and <code>/live/cancel</code> ask it for a text and take that back.</p>
 {shown}
 <script>{SCRIPT}</script></html>"""
 

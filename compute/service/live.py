@@ -24,6 +24,7 @@ import secrets
 import threading
 import time
 from dataclasses import fields
+from operator import attrgetter
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -38,6 +39,7 @@ from compute.service.schema import LIVE_VERSION
 from compute.trace import Life, Step, Trace
 
 SEEN_SECONDS = 60.0
+MOST_OF_ONE = 8  # unfinished requests of one learner: the queue belongs to all
 
 Known = Annotated[str, Field(max_length=80, description="a registered model; empty: the default one")]
 
@@ -67,7 +69,7 @@ class Cancel(Asked):
 
 def view(asked: dict[str, Any], learner: str) -> dict[str, Any]:
     """A snapshot, as above. Raises BadInput, UnknownName, or the ModelError of the model's files."""
-    params = View(**functions.validated(View, asked))
+    params = functions.made(View, asked)
     engine = running(params.model)
     learners = _class.seen(learner)
     return snapshot(engine, params.since, learner) | {"learners": learners}
@@ -75,22 +77,24 @@ def view(asked: dict[str, Any], learner: str) -> dict[str, Any]:
 
 def send(asked: dict[str, Any], learner: str) -> dict[str, Any]:
     """{"version", "request", "model", "seed"}. Raises BadInput, UnknownName, Busy, or the ModelError of the model's files."""
-    params = Send(**functions.validated(Send, asked))
+    params = functions.made(Send, asked)
     engine = running(params.model)
     seed = secrets.randbits(31) if params.seed is None else params.seed
     tokens = tuple(engine.model.tokenizer.encode(params.text))
     _class.seen(learner)
+    if sum(not request.ended for request in engine.of(learner)) >= MOST_OF_ONE:
+        raise engine.busy()
     try:
         ask = Ask(tokens, params.max_tokens, Sampling(params.temperature), seed, n=params.n)
         request = engine.submit(ask, learner=learner, prompt=params.text)
     except BadInput as error:
-        raise renamed(error, prompt="text", max_new_tokens="max_tokens") from None
+        raise error.named(prompt="text", max_new_tokens="max_tokens") from None
     return {"version": LIVE_VERSION, "request": request.number, "model": engine.model.name, "seed": seed}
 
 
 def cancel(asked: dict[str, Any], learner: str) -> dict[str, Any]:
     """Ends a request of this learner; harmless when it has ended. Raises UnknownName for anybody else's."""
-    params = Cancel(**functions.validated(Cancel, asked))
+    params = functions.made(Cancel, asked)
     engine = running(params.model)
     mine = {request.number: request for request in engine.of(learner)}
     if params.request not in mine:
@@ -105,12 +109,6 @@ ROUTES = {"/live": view, "/live/send": send, "/live/cancel": cancel}
 def trace(model: ModelId = "mini-256") -> Trace:
     """What the engine that everybody shares did in its last few hundred steps, as the player replays it."""
     return running(model).trace().to_json()
-
-
-def renamed(error: BadInput, **names: str) -> BadInput:
-    """The same complaint about the field as its sender calls it."""
-    values = error.values
-    return BadInput(names.get(values["field"], values["field"]), values["value"], values["reason"], values["reason_zh"])
 
 
 # ---- a snapshot
@@ -138,7 +136,11 @@ def snapshot(engine: Running, since: int, learner: str) -> dict[str, Any]:
 
 
 def record(one: Step | Life) -> dict[str, Any]:
-    return {field.name: getattr(one, field.name) for field in fields(one)}
+    names, values = FIELDS[type(one)]
+    return dict(zip(names, values(one)))
+
+
+FIELDS = {kind: (names := [field.name for field in fields(kind)], attrgetter(*names)) for kind in (Step, Life)}
 
 
 def filled(look: Look, block_size: int) -> list[int]:

@@ -1,0 +1,67 @@
+"""What every route does with a request: who calls, what was sent, and whether somebody still listens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Coroutine
+from typing import Any
+
+from fastapi import Request
+from starlette.types import Receive
+
+from compute.errors import BadInput
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+JSON_TYPE = "application/json"
+
+
+def client_of(request: Request) -> str:
+    """Whose calls count together: the peer's address; on this machine, where the web process calls for everybody,
+    the learner that it names (none named: not counted)."""
+    peer = request.client.host if request.client else ""
+    learner = learner_of(request)
+    if peer in LOOPBACK:
+        return f"learner {learner}" if learner else ""
+    return peer
+
+
+def learner_of(request: Request) -> str:
+    return request.headers.get("x-learner", "")[:100]
+
+
+async def read_params(request: Request, most_bytes: int) -> dict[str, Any]:
+    """The body, a JSON object. Raises BadInput."""
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > most_bytes:
+            raise BadInput("parameters", f"{len(body)}+ bytes", f"at most {most_bytes} bytes are read", f"至多 {most_bytes} 字节")
+    try:
+        params = json.loads(body or b"{}", parse_constant=_no_constant)
+    except (ValueError, RecursionError) as wrong:
+        raise BadInput("parameters", body[:80].decode(errors="replace"), "it is not JSON", "不是 JSON") from wrong
+    if not isinstance(params, dict):
+        raise BadInput("parameters", str(params)[:80], "a JSON object is needed", "要一个 JSON 对象")
+    return params
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+async def while_listened_to(telling: Coroutine[Any, Any, None], receive: Receive) -> None:
+    """Runs it to its end, or until the caller leaves."""
+    tasks = [asyncio.ensure_future(telling), asyncio.ensure_future(left(receive))]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if tasks[0].done():
+            tasks[0].result()
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
