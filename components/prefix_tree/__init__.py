@@ -1,0 +1,258 @@
+"""Requests with a common beginning: what of their prompts is in the cache, as a tree that grows, is hit, and loses leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from components import Guess, Readout, Scene, Stage, View, Widget, parameters
+from components.controls import Choice, Stops
+from components.text import amount, digits
+from compute import numbers, precompute
+from compute.batching import Scheduler
+from compute.errors import BadInput, BrokenData
+from compute.measures.prefix import stories
+from compute.paging import ROOT, BlockPool, link
+from compute.prefix import Event, Visit, visits
+from compute.quantity import Quantity
+
+Texts = Literal["zh", "en"]
+SLOTS = 2  # requests that run together
+BLOCKS = (4, 8, 16)
+CAPACITIES = (112, 128, 144, 160, 192, 224, 256, 320, 512)
+PAPERS = ("sglang.hit_rate", "sglang.throughput")
+
+
+@parameters
+class Params:
+    """story: "shared" puts what all have in common first, "stamped" the time of day before it. texts: their language.
+    capacity: positions of KV memory; a multiple of the block is used. block: positions."""
+
+    story: Literal["shared", "stamped"] = "shared"
+    capacity: Annotated[int, Field(ge=16, le=4096)] = 320
+    block: Annotated[int, Field(ge=1, le=64)] = 4
+    texts: Texts = "zh"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A block of text: whose conversation wrote it first, and where it begins."""
+
+    visit: int
+    start: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """pieces: how the tokens of each visit read, prompt and answer. places: by the digest of the text up to a block's end."""
+
+    params: Params
+    coming: tuple[Visit, ...]
+    pieces: tuple[tuple[str, ...], ...]
+    places: Mapping[bytes, Place]
+    events: tuple[Event, ...]
+
+    @property
+    def blocks(self) -> int:
+        return self.params.capacity // self.params.block
+
+    @property
+    def hits(self) -> int:
+        """Prompt positions that were found in the cache."""
+        return sum(event.hits for event in self.events if event.kind == "find")
+
+    @property
+    def read(self) -> int:
+        """And those that were computed."""
+        return sum(event.read for event in self.events if event.kind == "read")
+
+    @property
+    def saved(self) -> float:
+        return self.hits / (self.hits + self.read)
+
+    @property
+    def evicted(self) -> int:
+        return sum(len(event.evicted) for event in self.events)
+
+    @property
+    def most(self) -> int:
+        """Blocks in use or cached at most."""
+        return max(event.used + event.idle for event in self.events)
+
+    def cost(self, visit: int) -> int:
+        """Prompt tokens that were computed for one visit."""
+        return sum(event.read for event in self.events if event.kind == "read" and event.visit == visit)
+
+
+def run(params: Params, answer: Any = None) -> Result:
+    coming, pieces = _coming(params.texts, params.story == "stamped")
+    longest = max(len(visit.prompt) + len(visit.answer) for visit in coming)
+    if params.capacity // params.block * params.block < longest:
+        en, zh = f"the longest conversation alone has {longest} tokens", f"最长的一段对话自己就有 {longest} 个 token"
+        raise BadInput("capacity", params.capacity, en, zh)
+    pool = BlockPool(params.capacity // params.block, params.block, caching=True)
+    return Result(params, coming, pieces, _places(coming, params.block), visits(Scheduler(pool, SLOTS), coming))
+
+
+@cache
+def _coming(texts: Texts, stamped: bool) -> tuple[tuple[Visit, ...], tuple[tuple[str, ...], ...]]:
+    """The visits in tokens, and how these read. Who comes again brings the conversation so far."""
+    key = f"prefix.{texts}.tokens"
+    kept = precompute.trace(key)
+    if kept is None:
+        raise BrokenData("data/precomputed.json", f"entry {key} is missing; run python -m compute precompute --only {key}")
+    parts = {part["text"]: tuple(zip(part["ids"], part["pieces"])) for part in kept}
+    told, talks, coming, pieces = stories()[texts], {}, [], []
+    for visit in told["visits"]:
+        head = (parts[visit["clock"]] if stamped else ()) + parts[told["system"]] + (parts[told["examples"]] if visit.get("examples") else ())
+        talk = talks.get(visit["speaker"], ()) + parts[visit["question"]]
+        talks[visit["speaker"]] = talk + parts[visit["answer"]]
+        prompt, answer = head + talk, parts[visit["answer"]]
+        coming.append(Visit(visit["speaker"], tuple(id for id, _ in prompt), tuple(id for id, _ in answer), visit["arrives"]))
+        pieces.append(tuple(piece for _, piece in prompt + answer))
+    return tuple(coming), tuple(pieces)
+
+
+def _places(coming: tuple[Visit, ...], block: int) -> dict[bytes, Place]:
+    found: dict[bytes, Place] = {}
+    for number, visit in enumerate(coming):
+        ids, chain = visit.prompt + visit.answer, ROOT
+        for start in range(0, len(ids) - block + 1, block):
+            chain = link(chain, ids[start : start + block])
+            found.setdefault(chain, Place(number, start))
+    return found
+
+
+# ---- drawing
+
+
+def draw(result: Result, scene: Scene) -> View:
+    return View(
+        picture=Stage(_stage(result), steps=len(result.events), height=640, start=opening(result.events)),
+        readouts=_readouts(result, scene),
+        sentence=_sentence(result, scene),
+        rows=_rows(result),
+        papers=_papers(result),
+        simplified=scene.words("simplified", slots=SLOTS),
+    )
+
+
+def opening(events: tuple[Event, ...]) -> int:
+    """The second visitor has just been read."""
+    return next(at for at, event in enumerate(events) if event.kind == "read" and event.visit == 1)
+
+
+def _stage(result: Result) -> dict[str, Any]:
+    coming, block = result.coming, result.params.block
+    return {
+        "block": block, "blocks": result.blocks, "speakers": stories()[result.params.texts]["speakers"],
+        "longest": max(len(visit.prompt) + len(visit.answer) for visit in coming),
+        "visits": [[visit.speaker, len(visit.prompt)] for visit in coming],
+        "events": [_event(result, event) for event in result.events],
+    }  # fmt: skip
+
+
+def _event(result: Result, event: Event) -> dict[str, Any]:
+    """Rows are speakers: a block stands in the row of whoever wrote its text first."""
+    coming, places, block = result.coming, result.places, result.params.block
+    edges = []
+    for root in event.roots:
+        for node, parent in _with_parents(root):
+            owner = places[node.chain].visit
+            text = "".join(result.pieces[owner][node.start : node.start + len(node.tokens)])
+            edges.append({
+                "row": coming[owner].speaker, "start": node.start, "text": text, "from": None if parent is None else coming[places[parent.chain].visit].speaker,
+                "blocks": [[held.block, held.refs, held.rank] for held in node.blocks],
+            })  # fmt: skip
+    serving = next((running for running in event.running if running.visit == event.visit), None)
+    return {
+        "kind": event.kind, "visit": event.visit, "edges": edges, "used": event.used, "idle": event.idle, "hits": event.hits, "read": event.read,
+        "tails": [[coming[r.visit].speaker, r.sealed * block, r.written] for r in event.running if r.written > r.sealed * block],
+        "found": event.found if event.kind == "find" else serving.blocks[: event.hits // block] if event.kind == "read" and serving else (),
+        "fresh": serving.blocks[event.hits // block :] if event.kind == "read" and serving else (),
+        "evicted": [[coming[places[chain].visit].speaker, places[chain].start] for chain in event.evicted],
+    }  # fmt: skip
+
+
+def _with_parents(node, parent=None):
+    yield node, parent
+    for child in node.children:
+        yield from _with_parents(child, node)
+
+
+def _readouts(result: Result, scene: Scene) -> tuple[Readout, ...]:
+    words, before = scene.words, scene.before
+
+    def change(now: str, then: str) -> str:
+        return words("before", value=then) if before is not None and now != then else ""
+
+    share, read, second, evicted = digits(100 * result.saved), f"{result.read:,}", f"{result.cost(1):,}", f"{result.evicted:,}"
+    return (
+        Readout(words("readout.saved"), share, "%", change(share, digits(100 * before.saved) if before else ""), words("readout.saved_note", hits=result.hits, all=result.hits + result.read)),
+        Readout(words("readout.read"), read, words("unit.tokens"), change(read, f"{before.read:,}" if before else ""), ""),
+        Readout(words("readout.second"), second, words("unit.tokens"), change(second, f"{before.cost(1):,}" if before else ""),
+                words("readout.second_note", first=result.cost(0), prompt=len(result.coming[1].prompt))),
+        Readout(words("readout.evicted"), evicted, words("unit.blocks"), change(evicted, f"{before.evicted:,}" if before else ""), words("readout.evicted_note", blocks=result.blocks, most=result.most)),
+    )  # fmt: skip
+
+
+def _sentence(result: Result, scene: Scene) -> str:
+    words, p = scene.words, result.params
+    said = words(
+        f"sentence.{p.story}", n=len(result.coming), all=result.hits + result.read, hits=result.hits, read=result.read, saved=amount(result.saved, "ratio", scene.lang),
+        first=result.cost(0), second=result.cost(1),
+    )  # fmt: skip
+    return said + (words("sentence.evicted", blocks=result.blocks, evicted=result.evicted) if result.evicted else words("sentence.ample", blocks=result.blocks, most=result.most))
+
+
+def _rows(result: Result) -> tuple[dict[str, Any], ...]:
+    speakers = stories()[result.params.texts]["speakers"]
+    return tuple(
+        {"event": at, "step": event.step, "kind": event.kind, "speaker": speakers[result.coming[event.visit].speaker], "visit": event.visit + 1,
+         "prompt_tokens": len(result.coming[event.visit].prompt), "tokens_from_cache": event.hits if event.kind == "find" else 0, "tokens_computed": event.read,
+         "blocks_evicted": len(event.evicted), "blocks_in_use": event.used, "blocks_cached_unused": event.idle, "blocks_total": result.blocks}
+        for at, event in enumerate(result.events, 1)
+    )  # fmt: skip
+
+
+def _papers(result: Result) -> tuple[Quantity, ...]:
+    p = result.params
+    inputs = {"found": result.hits, "computed": result.read}
+    around = {"requests": len(result.coming), "block_size": p.block, "blocks": result.blocks, "slots": SLOTS}
+    return (
+        Quantity(result.saved, "ratio", "computed", "found in the cache / (found + computed)", inputs, says=SAYS["saved"]),
+        Quantity(result.read, "token", "computed", "Σ prompt tokens read by the scheduler", around, says=SAYS["read"]),
+        Quantity(result.evicted, "count", "computed", "cached blocks handed out for something else", around, says=SAYS["evicted"]),
+        *(numbers.quoted_names()[name] for name in PAPERS),
+    )
+
+
+SAYS = {
+    "saved": {"zh": "不用算的提示 token 占比", "en": "share of prompt tokens that were not computed"},
+    "read": {"zh": "算了的提示 token", "en": "prompt tokens computed"},
+    "evicted": {"zh": "淘汰的块", "en": "blocks evicted"},
+}
+
+SHARES = {"10": 0.1, "40": 0.4, "70": 0.7, "95": 0.95}
+
+
+def _truth(result: Result) -> Quantity:
+    return Quantity(result.saved, "ratio", "computed", "found in the cache / (found + computed)", {"found": result.hits, "computed": result.read})
+
+
+WIDGET = Widget(
+    id="prefix-tree",
+    Params=Params,
+    controls=(
+        Choice("story", lambda: ("shared", "stamped")), Stops("capacity", CAPACITIES), Choice("block", lambda: BLOCKS, name=str),
+        Choice("texts", lambda: ("zh", "en")),
+    ),
+    run=run,
+    draw=draw,
+    guesses={"saved": Guess(truth=_truth, choices=tuple(SHARES), right=lambda r: min(SHARES, key=lambda id: abs(SHARES[id] - r.saved)))},
+    presets={"en": {"texts": "en"}},
+)  # fmt: skip

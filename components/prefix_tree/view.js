@@ -1,0 +1,1 @@
+export function draw(svg, data, t, tools) {}
