@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence as Row
+from collections.abc import Callable, Iterator, Sequence as Row
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Literal
@@ -104,12 +104,12 @@ Written = tuple[dict[Sequence, list[int]], list[Sequence], list[tuple[Ticket, Pi
 class Engine:
     """slots: texts that are written together; blocks: default as many as KV_BYTES and the slots' contexts need. guess makes a
     Drafter for each text, and `ahead` is how many guesses it makes a step; drafters that need the target's hidden states
-    (the MTP head) are not for here, as prefix hits skip them."""
+    (the MTP head) are not for here, as prefix hits skip them. numbers: of the requests, where several engines' must differ."""
 
     def __init__(
         self, model: Model, *, slots: int = 8, blocks: int | None = None, block_size: int = 16, policy: PolicyName = "chunked", budget: int = 256,
         preemption: Preemption = "recompute", caching: bool = True, ahead: int = 0, guess: Callable[[], Drafter] | None = None,
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float] = time.perf_counter, numbers: Iterator[int] | None = None,
     ):  # fmt: skip
         if ahead and guess is None:
             raise BadInput("ahead", ahead, "guesses need somebody who makes them; name a draft", "要猜测就得有人来猜；请指定草稿")
@@ -122,7 +122,7 @@ class Engine:
         self.recorder = Recorder(self.scheduler, "second")
         self.texts: dict[Sequence, Text] = {}
         self._outside: dict[Sequence, Tensor] = {}  # what was swapped out
-        self._requests = count()
+        self._requests = numbers or count()
         self._come: deque[Ticket] = deque()  # submitted and cancelled since the last step
         self._gone: deque[Ticket] = deque()
         self._clock, self._began = clock, clock()

@@ -11,6 +11,7 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, Literal
 
 from compute.engine.engine import Ask, Engine, Piece, Ticket
@@ -107,7 +108,7 @@ class Running:
 
     def __init__(self, model: Model, *, most_waiting: int = MOST_WAITING, slots: int = SLOTS, **engine_settings: Any):
         self.model, self.most_waiting = model, most_waiting
-        self.engine = Engine(model, slots=slots, **engine_settings)
+        self.engine = Engine(model, slots=slots, numbers=_numbers, **engine_settings)
         self._changed = threading.Condition()  # guards all below; never held during a step
         self._open: set[Request] = set()
         self._of: OrderedDict[str, list[Request]] = OrderedDict()  # by learner, the one heard of last at the end
@@ -160,9 +161,10 @@ class Running:
             self._say(request, error)
 
     def close(self, error: LabError) -> None:
-        """Ends everything and takes nothing more."""
+        """Ends everything and takes nothing more; the thread ends too."""
         with self._changed:
             self._closed, requests = error, list(self._open)
+            self._changed.notify_all()
         for request in requests:
             self.cancel(request, error)
 
@@ -191,7 +193,9 @@ class Running:
     def _serve(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self.engine.busy)
+                self._changed.wait_for(lambda: self.engine.busy or self._closed)
+                if not self.engine.busy:
+                    return
             try:
                 self._written_down(self.engine.step())
             except Exception as error:  # the one boundary: a mistake in a step must not end the thread
@@ -276,6 +280,7 @@ class Running:
 
 
 _runnings: dict[str, Running] = {}
+_numbers = count()  # of all requests, so that each is known by its number alone
 _making = threading.Lock()
 
 
@@ -288,7 +293,15 @@ def running(id: str = "") -> Running:
         return _runnings[model.name]
 
 
+def everyone() -> list[Running]:
+    """The engines of this process."""
+    return list(_runnings.values())
+
+
 def close_all(error: LabError) -> None:
-    """Ends what runs in every engine of this process."""
-    for one in list(_runnings.values()):
+    """Ends them all; who asks for one later gets a new one."""
+    with _making:
+        closed = everyone()
+        _runnings.clear()
+    for one in closed:
         one.close(error)

@@ -221,9 +221,9 @@ def send(
     return _live("POST", "/live/send", asked | ({} if seed is None else {"seed": seed}), learner)
 
 
-def cancel_live(request: int, *, model: str = "", learner: str = "") -> None:
+def cancel_live(request: int, *, learner: str = "") -> None:
     """Ends a request of the learner's own; harmless when it has ended. Raises UnknownName for any other, and as `live`."""
-    _live("POST", "/live/cancel", {"request": request, "model": model}, learner)
+    _live("POST", "/live/cancel", {"request": request}, learner)
 
 
 def _live(method: str, path: str, asked: dict[str, Any], learner: str) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from compute import functions
 from compute.engine.engine import Ask
-from compute.engine.running import Look, Request, Running, running
+from compute.engine.running import Look, Request, Running, everyone, running
 from compute.engine.served import ModelId
 from compute.errors import BadInput, UnknownName
 from compute.sampling import Sampling
@@ -64,7 +64,6 @@ class Send(Asked):
 
 class Cancel(Asked):
     request: int
-    model: Known = ""
 
 
 def view(asked: dict[str, Any], learner: str) -> dict[str, Any]:
@@ -94,12 +93,12 @@ def send(asked: dict[str, Any], learner: str) -> dict[str, Any]:
 
 def cancel(asked: dict[str, Any], learner: str) -> dict[str, Any]:
     """Ends a request of this learner; harmless when it has ended. Raises UnknownName for anybody else's."""
-    params = functions.made(Cancel, asked)
-    engine = running(params.model)
-    mine = {request.number: request for request in engine.of(learner)}
-    if params.request not in mine:
-        raise UnknownName("request", "请求", params.request, sorted(map(str, mine)) or ["—"])
-    engine.cancel(mine[params.request])
+    number = functions.made(Cancel, asked).request
+    mine = {request.number: (engine, request) for engine in everyone() for request in engine.of(learner)}
+    if number not in mine:
+        raise UnknownName("request", "请求", number, [str(one) for one in sorted(mine)] or ["—"])
+    engine, request = mine[number]
+    engine.cancel(request)
     return {"version": LIVE_VERSION}
 
 
