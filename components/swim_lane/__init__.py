@@ -76,6 +76,7 @@ def segments(trace: Trace) -> list[list[int]]:
     sequence got no share in a step is STALLED: occupied, and not at work."""
     found: list[list[int]] = []
     last: dict[int, list[int]] = {}  # the stretch that each occupied slot is in
+    left = {life.id: life.finished for life in trace.sequences if life.cancelled}
 
     def go_on(lane: int, sequence: int, step: int, kind: int) -> None:
         now = last.get(lane)
@@ -86,13 +87,13 @@ def segments(trace: Trace) -> list[list[int]]:
             found.append(last[lane])
 
     for at, step in enumerate(trace.steps):
-        for gone in step.preempted:
-            last = {lane: stretch for lane, stretch in last.items() if stretch[1] != gone}
+        began = step.ended - step.took
+        last = {lane: stretch for lane, stretch in last.items() if stretch[1] not in step.preempted and left.get(stretch[1], step.ended) > began}
         at_work = {lane: (sequence, PREFILL if what == "prefill" else DECODE) for lane, sequence, what, *_ in step.lanes}
         for lane in sorted({*last, *at_work}):
-            go_on(lane, *at_work[lane][:1], at, at_work[lane][1]) if lane in at_work else go_on(lane, last[lane][1], at, STALLED)
-        for gone in step.finished:
-            last = {lane: stretch for lane, stretch in last.items() if stretch[1] != gone}
+            sequence, kind = at_work[lane] if lane in at_work else (last[lane][1], STALLED)
+            go_on(lane, sequence, at, kind)
+        last = {lane: stretch for lane, stretch in last.items() if stretch[1] not in step.finished}
     return found
 
 
@@ -134,7 +135,7 @@ def draw(result: Result, scene: Scene) -> View:
         sentence=_sentence(result, scene),
         rows=_rows(result),
         papers=_papers(result),
-        simplified=words("simplified_live" if result.mark == "live" else "simplified"),
+        simplified=words("simplified_server" if len(result.traces) == 1 else "simplified_live" if result.mark == "live" else "simplified"),
         derivation=words("derivation") + "\n\n" + "\n\n".join(_derived(trace, words) for trace in result.traces),
     )
 
@@ -170,6 +171,11 @@ def _pair(values: Iterable[str]) -> str:
     return "→".join(values)
 
 
+def _pace(trace: Trace) -> tuple[int, float]:
+    """Tokens written and seconds of the steps that are kept, without the idle times between them."""
+    return sum(lane[4] for step in trace.steps for lane in step.lanes), sum(step.took for step in trace.steps)
+
+
 def _readouts(result: Result, scene: Scene) -> tuple[Readout, ...]:
     words, found, before = scene.words, result.summaries, scene.before
     then = before.summaries if before is not None and len(before.summaries) == len(found) else None
@@ -185,11 +191,11 @@ def _readouts(result: Result, scene: Scene) -> tuple[Readout, ...]:
     last = (
         readout("tokens_per_step", words("unit.token"), lambda s: digits(s.tokens_per_step), words("note.tokens_per_step", most=result.traces[0].slots))
         if clock == "step"
-        else readout("tokens_per_second", "token/s", lambda s: digits(s.tokens / s.seconds) if s.seconds else "–", words("note.tokens_per_second"))
+        else Readout(words("readout.tokens_per_second"), _pair(digits(written / took) for written, took in map(_pace, result.traces)), "token/s", "", words("note.tokens_per_second"))
     )
     return (
         readout("utilisation", "%", lambda s: digits(100 * s.utilisation), names),
-        readout("steps", words("unit.step"), lambda s: f"{s.steps:,}", words("note.steps", tokens=f"{found[0].tokens:,}")),
+        readout("steps", "", lambda s: f"{s.steps:,}", words("note.steps", tokens=f"{found[0].tokens:,}")),
         readout("mean_latency", unit, lambda s: digits(s.mean_latency), words("note.latency")),
         readout("p99_latency", unit, lambda s: digits(s.p99_latency), words("note.p99")),
         last,
@@ -214,8 +220,9 @@ def _sentence(result: Result, scene: Scene) -> str:
     if a.preemptions or b.preemptions:
         said += words("sentence_preempted", blocks=result.traces[0].blocks, left=left, right=right, left_times=a.preemptions, right_times=b.preemptions)
     if clock == "second":
-        said += words("sentence_clock", model=result.conditions.get("model", ""), left_seconds=amount(a.seconds, "s", scene.lang), right_seconds=amount(b.seconds, "s", scene.lang),
-                      left_rate=digits(a.tokens / a.seconds), right_rate=digits(b.tokens / b.seconds))  # fmt: skip
+        (left_tokens, left_seconds), (right_tokens, right_seconds) = map(_pace, result.traces)
+        said += words("sentence_clock", model=result.conditions["model"], left_seconds=amount(left_seconds, "s", scene.lang), right_seconds=amount(right_seconds, "s", scene.lang),
+                      left_rate=digits(left_tokens / left_seconds), right_rate=digits(right_tokens / right_seconds))  # fmt: skip
     return words("waiting") + said if result.waiting else said
 
 
@@ -268,8 +275,9 @@ def _papers(result: Result) -> tuple[Quantity, ...]:
             paper("mean_latency", s.mean_latency, time, "mean (finished − arrived)", given, timed=True),
             paper("p99_latency", s.p99_latency, time, "99th percentile of (finished − arrived)", given, timed=True),
         ]
-        if executed and s.seconds:
-            found.append(paper("tokens_per_second", s.tokens / s.seconds, "token/s", "tokens / seconds", {"tokens": s.tokens, "seconds": s.seconds}, timed=True))
+        if executed:
+            tokens, seconds = _pace(trace)
+            found.append(paper("tokens_per_second", tokens / seconds, "token/s", "tokens / seconds", {"tokens": tokens, "seconds": seconds}, timed=True))
         else:
             found.append(paper("tokens_per_step", s.tokens_per_step, "token", "tokens / steps", {"tokens": s.tokens, "steps": s.steps}))
     return tuple(found)
@@ -322,7 +330,7 @@ WIDGET = Widget(
         Choice("left", lambda: tuple(POLICIES), when=lesson), Choice("right", lambda: tuple(POLICIES), when=lesson),
         Stops("slots", (1, 2, 4, 8, 12, 16), when=lesson), Stops("blocks", (LEAST_BLOCKS, TIGHT, 32, 48, 64, BLOCKS, 256), when=lesson),
         Stops("budget", (2, 4, 8, 16, 32, 64), when=heeds_budget), Choice("preemption", lambda: ("recompute", "swap"), when=lesson),
-        Range("request", 0, COUNT), Choice("source", lambda: ("lesson", "live")),
+        Range("request", 0, COUNT, when=lesson), Choice("source", lambda: ("lesson", "live")),
     ),
     shown=3,
     run=run,

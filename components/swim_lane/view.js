@@ -255,7 +255,7 @@ function fate(data, request, tools) {
 }
 
 function told(pen, data, picked, p, tools) {
-  const said = (picked && fate(data, picked, tools)) || tools.words('hint');
+  const said = (picked && fate(data, picked, tools)) || tools.words(data.runs.length > 1 ? 'hint' : 'hint_one');
   lines(said, tools.width, tools, 14).forEach((line, i) => pen.text(0, p.told + 14 + 21 * i, line, picked ? 'ink' : 'muted', { px: 14 }));
 }
 
