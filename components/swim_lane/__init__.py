@@ -12,21 +12,24 @@ from pydantic import Field
 from components import Guess, Live, Readout, Scene, Stage, View, Widget, parameters
 from components.controls import Choice, Range, Stops
 from components.text import Words, amount, digits
-from compute import trace as traces
+from compute import facts, trace as traces
 from compute.batching import POLICIES, PolicyName, Preemption
 from compute.batching_requests import COUNT, CONTEXT, requests
 from compute.measures.batching import BLOCK_SIZE, BLOCKS, BUDGET, NAMES, SLOTS, TIGHT, trace
 from compute.quantity import Quantity
+from compute.simulate import roofline, unit
 from compute.trace import Summary, Trace, summary
 
 MOST_SLOTS = 16
+MODEL, CHIP = "qwen3.8-27b", "h100-sxm"  # whose seconds a priced step has
 LEAST_BLOCKS = CONTEXT // BLOCK_SIZE  # the longest request fits, alone
 
 
 @parameters
 class Params:
-    """blocks: KV memory in blocks of 16 tokens. budget: tokens a step may read, for the policies that heed it. request: the
-    one that is picked out, 0 for none. source: our requests, or what the live server has just done."""
+    """blocks: KV memory in blocks of 16 tokens. budget: tokens a step may read, for the policies that heed it. clock: every step
+    alike, or priced by the roofline of MODEL on CHIP. request: the one that is picked out, 0 for none. source: our requests, or
+    what the live server has just done."""
 
     left: PolicyName = "static"
     right: PolicyName = "continuous"
@@ -34,6 +37,7 @@ class Params:
     blocks: Annotated[int, Field(ge=LEAST_BLOCKS, le=1024)] = BLOCKS
     budget: Annotated[int, Field(ge=1, le=256)] = BUDGET
     preemption: Preemption = "recompute"
+    clock: Literal["step", "priced"] = "step"
     request: Annotated[int, Field(ge=0, le=COUNT)] = 0
     source: Literal["lesson", "live"] = "lesson"
 
@@ -61,8 +65,19 @@ def run(params: Params, answer: Mapping[str, Any] | None = None) -> Result:
     """answer: {"traces": [trace, …] as compute.trace writes them, "conditions": {…}}."""
     if answer is not None:
         return Result(params, tuple(map(traces.from_json, answer["traces"])), "live", answer["conditions"])
-    asked = {"slots": params.slots, "blocks": params.blocks, "budget": params.budget, "preemption": params.preemption}
+    price = roofline(MODEL, CHIP, block_size=BLOCK_SIZE) if params.clock == "priced" else unit
+    asked = {"slots": params.slots, "blocks": params.blocks, "budget": params.budget, "preemption": params.preemption, "price": price}
     return Result(params, tuple(trace(policy, requests(), **asked) for policy in (params.left, params.right)))
+
+
+def kind(result: Result) -> str:
+    """What made the clock: "step", "priced", "executed", or "server" for the live server's own trace."""
+    if result.mark == "live":
+        return "server" if len(result.traces) == 1 else "executed"
+    return "step" if result.traces[0].clock == "step" else "priced"
+
+
+PRICED = {"model": facts.model(MODEL).name, "chip": facts.chip(CHIP).name}
 
 
 # ---- what the picture needs of a trace
@@ -135,7 +150,7 @@ def draw(result: Result, scene: Scene) -> View:
         sentence=_sentence(result, scene),
         rows=_rows(result),
         papers=_papers(result),
-        simplified=words("simplified_server" if len(result.traces) == 1 else "simplified_live" if result.mark == "live" else "simplified"),
+        simplified=words(f"simplified_{kind(result)}", **PRICED),
         derivation=words("derivation") + "\n\n" + "\n\n".join(_derived(trace, words) for trace in result.traces),
     )
 
@@ -191,7 +206,8 @@ def _readouts(result: Result, scene: Scene) -> tuple[Readout, ...]:
     last = (
         readout("tokens_per_step", words("unit.token"), lambda s: digits(s.tokens_per_step), words("note.tokens_per_step", most=result.traces[0].slots))
         if clock == "step"
-        else Readout(words("readout.tokens_per_second"), _pair(digits(written / took) for written, took in map(_pace, result.traces)), "token/s", "", words("note.tokens_per_second"))
+        else Readout(words("readout.tokens_per_second"), _pair(digits(written / took) for written, took in map(_pace, result.traces)), "token/s", "",
+                     words("note.priced" if kind(result) == "priced" else "note.measured", **PRICED))
     )
     return (
         readout("utilisation", "%", lambda s: digits(100 * s.utilisation), names),
@@ -221,7 +237,8 @@ def _sentence(result: Result, scene: Scene) -> str:
         said += words("sentence_preempted", blocks=result.traces[0].blocks, left=left, right=right, left_times=a.preemptions, right_times=b.preemptions)
     if clock == "second":
         (left_tokens, left_seconds), (right_tokens, right_seconds) = map(_pace, result.traces)
-        said += words("sentence_clock", model=result.conditions["model"], left_seconds=amount(left_seconds, "s", scene.lang), right_seconds=amount(right_seconds, "s", scene.lang),
+        by = words("by.priced", **PRICED) if kind(result) == "priced" else words("by.executed", model=result.conditions["model"])
+        said += words("sentence_clock", by=by, left_seconds=amount(left_seconds, "s", scene.lang), right_seconds=amount(right_seconds, "s", scene.lang),
                       left_rate=digits(left_tokens / left_seconds), right_rate=digits(right_tokens / right_seconds))  # fmt: skip
     return words("waiting") + said if result.waiting else said
 
@@ -257,25 +274,26 @@ SAYS = {
 
 def _papers(result: Result) -> tuple[Quantity, ...]:
     found = []
+    clock = {
+        "step": {"requests": "data/batching-requests.json", "clock": "every step alike"},
+        "priced": {"requests": "data/batching-requests.json", "clock": "roofline, ideal bound", **PRICED},
+    }.get(kind(result), result.conditions)
     for trace, s in zip(result.traces, result.summaries):
-        time = "step" if trace.clock == "step" else "s"
-        executed = trace.clock == "second"
         given = {"policy": trace.policy, "slots": trace.slots, "blocks": trace.blocks, "requests": len(trace.sequences)}
-        around = {"requests": "data/batching-requests.json", "clock": "every step alike"} if not executed else dict(result.conditions)
+        unit = "step" if trace.clock == "step" else "s"
 
         def paper(name: str, value: float, unit: str, formula: str, inputs: Mapping[str, Any], timed: bool = False) -> Quantity:
             zh, en = SAYS[name]
-            kind = "measured" if executed and timed else "computed"
-            return Quantity(value, unit, kind, formula, inputs, None, around, says={"zh": f"{NAMES[trace.policy][0]}：{zh}", "en": f"{NAMES[trace.policy][1]}: {en}"})
+            says = {"zh": f"{NAMES[trace.policy][0]}：{zh}", "en": f"{NAMES[trace.policy][1]}: {en}"}
+            return Quantity(value, unit, "measured" if timed and result.mark == "live" else "computed", formula, inputs, None, clock, says=says)
 
-        busy = sum(len(step.lanes) for step in trace.steps)
         found += [
-            paper("utilisation", s.utilisation, "ratio", UTILISATION, given | {"busy": busy, "steps": s.steps}),
+            paper("utilisation", s.utilisation, "ratio", UTILISATION, given | {"busy": _busy(trace), "steps": s.steps}),
             paper("steps", s.steps, "step", "steps until the last request is written", given),
-            paper("mean_latency", s.mean_latency, time, "mean (finished − arrived)", given, timed=True),
-            paper("p99_latency", s.p99_latency, time, "99th percentile of (finished − arrived)", given, timed=True),
+            paper("mean_latency", s.mean_latency, unit, "mean (finished − arrived)", given, timed=True),
+            paper("p99_latency", s.p99_latency, unit, "99th percentile of (finished − arrived)", given, timed=True),
         ]
-        if executed:
+        if trace.clock == "second":
             tokens, seconds = _pace(trace)
             found.append(paper("tokens_per_second", tokens / seconds, "token/s", "tokens / seconds", {"tokens": tokens, "seconds": seconds}, timed=True))
         else:
@@ -283,10 +301,13 @@ def _papers(result: Result) -> tuple[Quantity, ...]:
     return tuple(found)
 
 
+def _busy(trace: Trace) -> int:
+    return sum(len(step.lanes) for step in trace.steps)
+
+
 def _derived(trace: Trace, words: Words) -> str:
-    busy, steps = sum(len(step.lanes) for step in trace.steps), len(trace.steps)
-    share = digits(100 * trace.utilisation)
-    return words("derived", policy=words(f"policy.{trace.policy}"), busy=f"{busy:,}", slots=trace.slots, steps=f"{steps:,}", share=share)
+    busy, steps, share = f"{_busy(trace):,}", f"{len(trace.steps):,}", digits(100 * trace.utilisation)
+    return words("derived", policy=words(f"policy.{trace.policy}"), busy=busy, slots=trace.slots, steps=steps, share=share)
 
 
 # ---- predict first
@@ -300,8 +321,7 @@ def _static(result: Result) -> Trace:
 
 def _truth(result: Result) -> Quantity:
     found = _static(result)
-    busy = sum(len(step.lanes) for step in found.steps)
-    return Quantity(found.utilisation, "ratio", "computed", UTILISATION, {"busy": busy, "slots": found.slots, "steps": len(found.steps)})
+    return Quantity(found.utilisation, "ratio", "computed", UTILISATION, {"busy": _busy(found), "slots": found.slots, "steps": len(found.steps)})
 
 
 def _right(result: Result) -> str:
@@ -330,11 +350,11 @@ WIDGET = Widget(
         Choice("left", lambda: tuple(POLICIES), when=lesson), Choice("right", lambda: tuple(POLICIES), when=lesson),
         Stops("slots", (1, 2, 4, 8, 12, 16), when=lesson), Stops("blocks", (LEAST_BLOCKS, TIGHT, 32, 48, 64, BLOCKS, 256), when=lesson),
         Stops("budget", (2, 4, 8, 16, 32, 64), when=heeds_budget), Choice("preemption", lambda: ("recompute", "swap"), when=lesson),
-        Range("request", 0, COUNT, when=lesson), Choice("source", lambda: ("lesson", "live")),
+        Choice("clock", lambda: ("step", "priced"), when=lesson), Range("request", 0, COUNT, when=lesson), Choice("source", lambda: ("lesson", "live")),
     ),
     shown=3,
     run=run,
     draw=draw,
-    live=Live("batching.run", _arguments),
+    live=Live("batching.run", _arguments, about=lambda params: (params.clock, _arguments(params))),
     guesses={"utilisation": Guess(_truth, choices=tuple(SHARES), right=_right)},
 )  # fmt: skip

@@ -15,7 +15,7 @@ from compute.batching import POLICIES, Preemption, PolicyName, Scheduler
 from compute.batching_requests import Request
 from compute.measures.job import Job, Report, Value, nobody
 from compute.paging import BlockPool
-from compute.simulate import Job as Arrival, simulate
+from compute.simulate import Job as Arrival, Price, simulate, unit
 from compute.trace import Trace, summary
 
 SLOTS = 8
@@ -39,11 +39,11 @@ NAMES = {
 
 def trace(
     policy: PolicyName, requests: Iterable[Request], *, slots: int = SLOTS, blocks: int = BLOCKS, budget: int = BUDGET,
-    preemption: Preemption = "recompute",
-) -> Trace:
-    """The requests under a policy, every step as long as any other."""
+    preemption: Preemption = "recompute", price: Price = unit,
+) -> Trace:  # fmt: skip
+    """The requests under a policy; every step as long as any other, unless a price is given."""
     scheduler = Scheduler(BlockPool(blocks, BLOCK_SIZE), slots, policy, budget=budget, preemption=preemption)
-    return simulate(scheduler, [Arrival(request.prompt, request.output) for request in requests])
+    return simulate(scheduler, [Arrival(request.prompt, request.output) for request in requests], price)
 
 
 def around(**more) -> dict:

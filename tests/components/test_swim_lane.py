@@ -170,6 +170,17 @@ def test_an_executed_run_is_live_and_in_seconds():
     assert rate.value == pytest.approx(100 * sum(OUTPUTS) / steps.steps)
 
 
+def test_a_priced_step_takes_at_least_the_weights():
+    """Catches: steps shown as seconds, a price without the weights, an ideal bound passed off as measured."""
+    priced, result = draw(Params(clock="priced")), WIDGET.run(Params(clock="priced"))
+    plain = WIDGET.run(Params())
+    for made, step in zip(result.traces, plain.traces):
+        assert [at.lanes for at in made.steps] == [at.lanes for at in step.steps], "a price changes no plan here"
+        weights_once = 51.25e9 / 3.35e12  # bytes of the anchor's weights over the bandwidth of an H100
+        assert 0.99 < made.seconds / (weights_once * len(made.steps)) < 1.1
+    assert {q.kind for q in priced.papers} == {"computed"} and "H100" in priced.simplified and result.mark == "computed"
+
+
 def test_the_live_servers_trace_has_one_panel():
     """Catches: a record of the live server that the lesson's player cannot read."""
     params, answer = Params(source="live"), executed("chunked")
