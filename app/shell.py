@@ -7,7 +7,7 @@ from typing import Callable
 
 import streamlit as st
 
-from app import check, lesson, prose, quiz, views
+from app import check, lesson, live, prose, quiz, views
 from app.lesson import Entry, words
 from components import frame, widgets
 from components.text import LANGUAGES
@@ -17,13 +17,14 @@ from compute.errors import BrokenData, LabError, UnknownName
 HERE = Path(__file__).parent
 HTML_LANG = {"zh": "zh-CN", "en": "en"}
 OWN_NAME = {"zh": "中文", "en": "English"}
+BESIDE = ("live", "check")  # pages that are no lessons, by address; their names are words
 
 _browser = st.components.v2.component("lab_shell", js=(HERE / "shell.js").read_text(encoding="utf-8"))
 
 
 def slugs() -> list[str]:
     """The addresses that exist."""
-    return [entry.slug for entry in course()[0]] + ["check"]
+    return [entry.slug for entry in course()[0]] + [*BESIDE]
 
 
 def course() -> tuple[list[Entry], BrokenData | None]:
@@ -36,8 +37,8 @@ def course() -> tuple[list[Entry], BrokenData | None]:
 
 def title_of(slug: str, lang: str) -> str:
     """A page's short name; a lesson whose file is broken goes by its slug, so that the other pages still list it."""
-    if slug == "check":
-        return words(lang)("check")
+    if slug in BESIDE:
+        return words(lang)(slug)
     try:
         return lesson.load(slug, lang).title
     except BrokenData:
@@ -73,7 +74,9 @@ def run() -> None:
     pages: dict[str, st.Page] = {"": home}
     for entry in entries:
         pages[entry.slug] = _lesson_page(entry, lang, entries, pages)
-    pages["check"] = st.Page(_named("check", lambda: check.show(lang)), title=words(lang)("check"), url_path="check")
+    beside = {"live": lambda: live.show(lang, pages), "check": lambda: check.show(lang)}
+    for address in BESIDE:
+        pages[address] = st.Page(_named(address, beside[address]), title=words(lang)(address), url_path=address)
     current = st.navigation(list(pages.values()), position="hidden")
     asked = st.query_params.get("lesson")  # from an address that is no page, or written by hand
     slug = next((slug for slug, page in pages.items() if page is current), "") if asked is None else asked
@@ -86,8 +89,8 @@ def run() -> None:
         current.run()
     elif asked in {entry.slug for entry in entries}:
         views.lesson_page(next(entry for entry in entries if entry.slug == asked), lang, entries, pages)
-    elif asked == "check":
-        check.show(lang)
+    elif asked in BESIDE:
+        beside[asked]()
     else:
         unknown(asked, lang, entries, pages, broken)
     _browser(key="lab_shell", height=1, data={
@@ -138,8 +141,9 @@ def sidebar(lang: str, entries: list[Entry], pages: dict, slug: str) -> None:
             kind = "branch" if entry.branch else "chapter"
             with st.container(key=f"lab-nav-{kind}{here}-{entry.slug}"):
                 views.chapter_link(entry, lang, pages[entry.slug])
-        with st.container(key="lab-nav-check"):
-            st.page_link(pages["check"], label=say("check"), query_params={"lang": lang}, width="stretch")
+        for address in BESIDE:
+            with st.container(key=f"lab-nav-{address}"):
+                st.page_link(pages[address], label=say(address), query_params={"lang": lang}, width="stretch")
 
 
 def unknown(value: str, lang: str, entries: list[Entry], pages: dict, broken: BrokenData | None) -> None:
