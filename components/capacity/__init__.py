@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from math import floor, log, log10
 from typing import Annotated, Any
@@ -137,28 +137,29 @@ def _stage(result: Sizes, scene: Scene) -> dict[str, Any]:
             "left": words("bar.left" if way.requests else "bar.none", left=size(left), each=size(way.each)),
         }  # fmt: skip
 
-    ghost = before.curve if before is not None and before.curve != result.curve else ()
+    ghost = before.curve if before is not None and replace(before.params, context=result.params.context) != result.params else ()
+    was = [before.params.context, before.paged.requests] if before is not None and before.paged.requests else None
     most = max(n for _, n in (*result.curve, (0, result.reserved.requests), *ghost))
+    least = min(n for _, n in (*result.curve, (0, result.reserved.requests), *ghost) if n) if most else 1
+    decades = range(floor(log10(least)), floor(log10(1.5 * max(most, 2))) + 1)
     low, high = result.curve[0][0], result.reserved.tokens
     return {
         "card": {
-            "weights": result.weights / result.chip.memory_bytes, "name": words("card.name", chip=result.chip.name, memory=size(result.chip.memory_bytes)),
+            "weights": result.weights / result.chip.memory_bytes, "name": result.chip.name, "memory_label": words("card.memory", bytes=size(result.chip.memory_bytes)),
             "weights_label": words("card.weights", bytes=size(result.weights)), "free_label": words("card.free", bytes=size(result.free)),
         },
         "bars": [bar("reserved", result.reserved), bar("paged", result.paged)],
         "has_state": bool(result.shape.state_bytes),
         "plot": {
-            "x": [low, high], "y": [0.7, max(most, 2) * 1.5], "paged": [point for point in result.curve if point[1]],
+            "x": [low, high], "y": [0.7 * 10 ** decades[0], max(most, 2) * 1.5], "paged": [point for point in result.curve if point[1]],
             "ghost": [point for point in ghost if point[1] and low <= point[0] <= high], "reserved": result.reserved.requests,
+            "was": was if was and low <= was[0] <= high else None,
             "here": [result.params.context, result.paged.requests], "here_label": words("plot.here", tokens=f"{result.params.context:,}", n=amount(result.paged.requests, "request", lang)),
+            "here_short": amount(result.paged.requests, "request", lang),
             "paged_label": words("plot.paged"), "reserved_label": words("plot.reserved", tokens=f"{high:,}", n=amount(result.reserved.requests, "request", lang)),
-            "x_ticks": [[n, _tokens(n)] for n in CONTEXTS + RESERVES[-1:] if low <= n <= high and n != 1000], "y_ticks": [[10**e, f"{10**e:,}"] for e in range(floor(log10(max(most, 2) * 1.5)) + 1)],
+            "x_ticks": [[n, f"{n:,}"] for n in CONTEXTS + RESERVES[-1:] if low <= n <= high and n != 1000], "y_ticks": [[10**e, f"{10**e:,}"] for e in decades],
         },
     }  # fmt: skip
-
-
-def _tokens(n: int) -> str:
-    return f"{n:,}" if n < 10_000 else f"{n / 1024:,.0f}Ki" if n < 2**20 else f"{n / 2**20:.0f}Mi"
 
 
 def _readouts(result: Sizes, scene: Scene) -> tuple[Readout, ...]:

@@ -45,7 +45,8 @@ function build(data, tools) {
     let below = at + STRIP;
     path(`M${r(cut + 0.5)} ${below}L0.5 ${below + FAN}M${W - 0.5} ${below}V${below + FAN}`, 'ghost');
     out.push(`<path d="M${r(cut)} ${below}L0 ${below + FAN}H${W}V${below}Z" fill="${c('free')}" fill-opacity=".5"/>`);
-    if (!inside[0]) text(Math.max(cut, 0), top + 18, card.weights_label, `class="small" style="fill:${c('weights')}" ${''}`.replace('class', wide(card.name, 16) + 20 > cut ? 'visibility="hidden" class' : 'class'));
+    const corner = inside[0] ? card.memory_label : `${card.weights_label} · ${card.memory_label}`;
+    if (wide(card.name, 16) * 1.06 + wide(corner, 13) + 12 < W) text(W, top + 18, corner, 'class="small muted" text-anchor="end"');
     if (!inside[1]) text(W, below + 20, card.free_label, 'class="small" text-anchor="end" style="font-weight:600"');
     return below + FAN;
   }
@@ -128,7 +129,7 @@ function build(data, tools) {
   // ---- against the real length
 
   function plot(top) {
-    const it = data.plot, left = Math.max(...it.y_ticks.map(([, label]) => wide(label, 13, 'figures'))) + 12, right = W - 12, head = top + 58, floor = head + CURVE - 40;
+    const it = data.plot, left = Math.max(...it.y_ticks.map(([, label]) => wide(label, 13, 'figures'))) + 12, right = W - 12, head = top + 78, floor = head + CURVE - 40;
     const along = (v, [low, high]) => (Math.log(v) - Math.log(low)) / (Math.log(high) - Math.log(low));
     const X = (n) => left + along(n, it.x) * (right - left), Y = (n) => floor - along(n, it.y) * (floor - head);
     rect(0, top, W, 1, c('hairline'));
@@ -138,7 +139,7 @@ function build(data, tools) {
       path(`M${r(left)} ${r(Y(n))}H${r(right)}`, 'grid');
       text(left - 8, Y(n) + 5, label, 'class="small figure muted" text-anchor="end"');
     }
-    const every = Math.ceil(it.x_ticks.length / Math.max(2, Math.floor((right - left) / 62)));
+    const every = Math.ceil(it.x_ticks.length / Math.max(2, Math.floor((right - left) / 72)));
     it.x_ticks.forEach(([n, label], i) => {
       if ((it.x_ticks.length - 1 - i) % every) return;
       path(`M${r(X(n))} ${r(floor)}v5`, 'muted');
@@ -151,16 +152,20 @@ function build(data, tools) {
     if (it.ghost.length > 1) path(line(it.ghost), 'ghost', 'stroke-width="1.5" stroke-dasharray="4 3"');
     if (it.reserved) {
       path(`M${r(left)} ${r(Y(it.reserved))}H${r(right)}`, 'kv', 'stroke-width="2" stroke-dasharray="7 4"');
-      text(left + 10, Y(it.reserved) - 8, it.reserved_label, `class="small" style="fill:${c('kv')};font-weight:600;${halo}"`);
+      const under = Y(it.reserved) + 24 < floor;   // above it the curve comes down
+      text(left + 10, Y(it.reserved) + (under ? 19 : -8), it.reserved_label, `class="small" style="fill:${c('kv')};font-weight:600;${halo}"`);
     }
     if (it.paged.length > 1) path(line(it.paged), 'kv', 'stroke-width="3" stroke-linejoin="round"');
-    if (it.paged.length) text(left + 10, Y(it.paged[0][1]) - 10, it.paged_label, `class="small" style="fill:${c('kv')};font-weight:600;${halo}"`);
+    const free = X(it.here[0]) - left > 30 + wide(it.paged_label, 13) || !it.here[1], named = it.paged[free ? 0 : Math.floor(it.paged.length * 0.6)];
+    if (named) text(X(named[0]) + 10, Y(named[1]) - 10, it.paged_label, `class="small" style="fill:${c('kv')};font-weight:600;${halo}"`);
+    if (it.was && String(it.was) !== String(it.here)) out.push(`<circle cx="${r(X(it.was[0]))}" cy="${r(Y(it.was[1]))}" r="5" fill="${c('paper')}" stroke="${c('muted')}" stroke-width="1.5" stroke-dasharray="3 2"/>`);
     const [n, v] = it.here;
     if (v) {
-      const end = X(n) + 14 + wide(it.here_label, 14) > right, x = X(n);
+      const x = X(n), fits = (said) => x + 14 + wide(said, 14) * 1.05 < right;   // right of the point the falling curve leaves room
+      const said = fits(it.here_label) || x > (left + right) / 2 ? it.here_label : it.here_short, end = !fits(said);
       path(`M${r(x)} ${r(floor)}V${r(Y(v))}`, 'kv', 'stroke-width="1.2" stroke-dasharray="2 3"');
       out.push(`<circle cx="${r(x)}" cy="${r(Y(v))}" r="5.5" fill="${c('kv')}" stroke="${c('paper')}" stroke-width="1.5"/>`);
-      text(x + (end ? -10 : 10), Y(v) - (end ? 16 : 12), it.here_label, `text-anchor="${end ? 'end' : 'start'}" style="font-weight:650;${halo}"`);
+      text(x + (end ? -10 : 10), Y(v) + (end ? 22 : -12), said, `text-anchor="${end ? 'end' : 'start'}" style="font-weight:650;${halo}"`);
     }
     return floor + 50;
   }
