@@ -16,9 +16,11 @@ from compute.paging import ROOT, BlockPool, link
 
 @dataclass(frozen=True)
 class Held:
-    """A cached block. refs: sequences that use it now; rank: how many blocks are evicted before it, None while it is used."""
+    """A cached block. chain: digest of everything up to its end; refs: sequences that use it now; rank: how many blocks are
+    evicted before it, None while it is used."""
 
     block: int
+    chain: bytes
     refs: int
     rank: int | None
 
@@ -26,12 +28,11 @@ class Held:
 @dataclass(frozen=True)
 class Node:
     """An edge of the radix tree and what hangs on its end: blocks of which each is the only child of the one before.
-    start: position of the first token; chain: digest of everything up to the edge's end."""
+    start: position of the first token."""
 
     start: int
     tokens: tuple[int, ...]
     blocks: tuple[Held, ...]
-    chain: bytes
     children: tuple[Node, ...]
 
     def walk(self) -> Iterable[Node]:
@@ -52,13 +53,13 @@ def tree(pool: BlockPool) -> tuple[Node, ...]:
         while True:
             cached = pool.cached[chain]
             tokens += cached.tokens
-            blocks.append(Held(cached.block, pool.refs[cached.block], ranks.get(cached.block)))
+            blocks.append(Held(cached.block, chain, pool.refs[cached.block], ranks.get(cached.block)))
             children = below.get(chain, [])
             if len(children) != 1:
                 break
             chain = children[0]
         end = start + len(tokens)
-        return Node(start, tuple(tokens), tuple(blocks), chain, tuple(grow(child, end) for child in children))
+        return Node(start, tuple(tokens), tuple(blocks), tuple(grow(child, end) for child in children))
 
     return tuple(grow(chain, 0) for chain in below.get(ROOT, []))
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import groupby
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -17,7 +18,7 @@ from compute.batching import Scheduler
 from compute.errors import BadInput, BrokenData
 from compute.measures.prefix import stories
 from compute.paging import ROOT, BlockPool, link
-from compute.prefix import Event, Visit, visits
+from compute.prefix import Event, Node, Visit, visits
 from compute.quantity import Quantity
 
 Texts = Literal["zh", "en"]
@@ -40,19 +41,22 @@ class Params:
 
 @dataclass(frozen=True)
 class Place:
-    """A block of text: whose conversation wrote it first, and where it begins."""
+    """A block of text: which visit wrote it first, the row of that one, and where it begins."""
 
     visit: int
+    row: int
     start: int
 
 
 @dataclass(frozen=True)
 class Result:
-    """pieces: how the tokens of each visit read, prompt and answer. places: by the digest of the text up to a block's end."""
+    """pieces: how the tokens of each visit read, prompt and answer. lines: the row of each visit, one that goes on with a
+    former text in that one's. places: by the digest of the text up to a block's end."""
 
     params: Params
     coming: tuple[Visit, ...]
     pieces: tuple[tuple[str, ...], ...]
+    lines: tuple[int, ...]
     places: Mapping[bytes, Place]
     events: tuple[Event, ...]
 
@@ -95,7 +99,8 @@ def run(params: Params, answer: Any = None) -> Result:
         en, zh = f"the longest conversation alone has {longest} tokens", f"最长的一段对话自己就有 {longest} 个 token"
         raise BadInput("capacity", params.capacity, en, zh)
     pool = BlockPool(params.capacity // params.block, params.block, caching=True)
-    return Result(params, coming, pieces, _places(coming, params.block), visits(Scheduler(pool, SLOTS), coming))
+    lines = _lines(coming)
+    return Result(params, coming, pieces, lines, _places(coming, lines, params.block), visits(Scheduler(pool, SLOTS), coming))
 
 
 @cache
@@ -117,13 +122,21 @@ def _coming(texts: Texts, stamped: bool) -> tuple[tuple[Visit, ...], tuple[tuple
     return tuple(coming), tuple(pieces)
 
 
-def _places(coming: tuple[Visit, ...], block: int) -> dict[bytes, Place]:
+def _lines(coming: tuple[Visit, ...]) -> tuple[int, ...]:
+    rows: list[int] = []
+    for visit in coming:
+        former = (row for row, other in zip(rows, coming) if visit.prompt[: len(other.prompt + other.answer)] == other.prompt + other.answer)
+        rows.append(next(former, len(set(rows))))
+    return tuple(rows)
+
+
+def _places(coming: tuple[Visit, ...], lines: tuple[int, ...], block: int) -> dict[bytes, Place]:
     found: dict[bytes, Place] = {}
     for number, visit in enumerate(coming):
         ids, chain = visit.prompt + visit.answer, ROOT
         for start in range(0, len(ids) - block + 1, block):
             chain = link(chain, ids[start : start + block])
-            found.setdefault(chain, Place(number, start))
+            found.setdefault(chain, Place(number, lines[number], start))
     return found
 
 
@@ -147,41 +160,42 @@ def opening(events: tuple[Event, ...]) -> int:
 
 
 def _stage(result: Result) -> dict[str, Any]:
-    coming, block = result.coming, result.params.block
+    coming, speakers = result.coming, stories()[result.params.texts]["speakers"]
+    firsts = [result.lines.index(row) for row in sorted(set(result.lines))]  # the visit that began each row
+    again = len(firsts) > len(speakers)
     return {
-        "block": block, "blocks": result.blocks, "speakers": stories()[result.params.texts]["speakers"],
+        "block": result.params.block, "blocks": result.blocks, "speakers": speakers,
+        "rows": [speakers[coming[visit].speaker] + (f" {visit + 1}" if again else "") for visit in firsts],
         "longest": max(len(visit.prompt) + len(visit.answer) for visit in coming),
-        "visits": [[visit.speaker, len(visit.prompt)] for visit in coming],
+        "visits": [[visit.speaker, len(visit.prompt), row] for visit, row in zip(coming, result.lines)],
         "events": [_event(result, event) for event in result.events],
     }  # fmt: skip
 
 
 def _event(result: Result, event: Event) -> dict[str, Any]:
-    """Rows are speakers: a block stands in the row of whoever wrote its text first."""
-    coming, places, block = result.coming, result.places, result.params.block
-    edges = []
-    for root in event.roots:
-        for node, parent in _with_parents(root):
-            owner = places[node.chain].visit
-            text = "".join(result.pieces[owner][node.start : node.start + len(node.tokens)])
-            edges.append({
-                "row": coming[owner].speaker, "start": node.start, "text": text, "from": None if parent is None else coming[places[parent.chain].visit].speaker,
-                "blocks": [[held.block, held.refs, held.rank] for held in node.blocks],
-            })  # fmt: skip
+    lines, places, block = result.lines, result.places, result.params.block
     serving = next((running for running in event.running if running.visit == event.visit), None)
     return {
-        "kind": event.kind, "visit": event.visit, "edges": edges, "used": event.used, "idle": event.idle, "hits": event.hits, "read": event.read,
-        "tails": [[coming[r.visit].speaker, r.sealed * block, r.written] for r in event.running if r.written > r.sealed * block],
+        "kind": event.kind, "visit": event.visit, "edges": [edge for root in event.roots for edge in _edges(result, root, None)],
+        "used": event.used, "idle": event.idle, "hits": event.hits, "read": event.read,
+        "tails": [[lines[r.visit], r.sealed * block, r.written, r.visit] for r in event.running if r.written > r.sealed * block],
         "found": event.found if event.kind == "find" else serving.blocks[: event.hits // block] if event.kind == "read" and serving else (),
         "fresh": serving.blocks[event.hits // block :] if event.kind == "read" and serving else (),
-        "evicted": [[coming[places[chain].visit].speaker, places[chain].start] for chain in event.evicted],
+        "evicted": [[places[chain].row, places[chain].start] for chain in event.evicted],
     }  # fmt: skip
 
 
-def _with_parents(node, parent=None):
-    yield node, parent
+def _edges(result: Result, node: Node, above: int | None) -> Iterator[dict[str, Any]]:
+    """An edge, cut where its blocks stand in another row, as each stands in the row of whoever wrote it first. from: the row
+    that the part hangs on."""
+    for row, held in groupby(node.blocks, lambda held: result.places[held.chain].row):
+        blocks = list(held)
+        first, last = result.places[blocks[0].chain], result.places[blocks[-1].chain]
+        text = "".join(result.pieces[last.visit][first.start : last.start + result.params.block])
+        yield {"row": row, "start": first.start, "text": text, "from": above, "blocks": [[held.block, held.refs, held.rank] for held in blocks]}
+        above = row
     for child in node.children:
-        yield from _with_parents(child, node)
+        yield from _edges(result, child, above)
 
 
 def _readouts(result: Result, scene: Scene) -> tuple[Readout, ...]:
