@@ -241,7 +241,8 @@ function markup(data, t, p, tools) {
       out.push('</g>');
     });
     if (!one) return;
-    const [, written, blocks] = one, most = p.fits * p.tiers, shown = blocks.length > most ? blocks.slice(0, most - 1) : blocks;
+    const [, written, blocks] = one, most = p.fits * p.tiers, room = Math.ceil((measure(words('more', { n: 999 }), 13) * 1.06) / p.column);
+    const shown = blocks.length > most ? blocks.slice(0, most - room) : blocks;
     for (let tier = 0; tier * p.fits < Math.max(shown.length, 1); tier++) {
       const at = y.blocks + tier * (3 * TABLE_ROW + 12);
       ['logical', 'physical', 'filled'].forEach((key, i) => text(p.left, at + 18 + i * TABLE_ROW, words(key), 'class="small muted"'));
