@@ -93,7 +93,7 @@ class Pace:
         self._steps.append((step.took, sum(lane[4] for lane in step.lanes)))
         self.seconds += self._steps[-1][0]
         self.tokens += self._steps[-1][1]
-        while self.seconds - self._steps[0][0] > PACE_SECONDS:
+        while self.seconds - self._steps[0][0] >= PACE_SECONDS:
             took, tokens = self._steps.popleft()
             self.seconds -= took
             self.tokens -= tokens
