@@ -99,9 +99,12 @@ function laid(data, now, i, p, tools) {
   const row = now.frame.rows[i], [fresh, , , , dropped] = row, ids = [...data.prompt, ...fresh];
   const [written, blocks] = dropped ? [now.before.rows[i][1], now.before.rows[i][2]] : [row[1], row[2]];   // dropped: what it has just given back
   const widths = blocks.map((_, at) => blockWidth(data, ids, at, written, tools)), from = blocks.length > 2 ? 1 : 0;
-  for (let hide = 0; ; hide++) {
+  const most = p.wide ? 1 : 2, chip = tools.measure(tools.words('elided', { n: 88 }), 13) + 18, all = sum(widths) + 4 * widths.length;
+  let hide = 0, left = all;   // no fewer than the widths tell; then as many as the lines need
+  while (left > most * (p.width - NAME) && from + hide < blocks.length - 1) { left = all - sum(widths.slice(from, from + ++hide)) - 4 * hide + chip; }
+  for (; ; hide++) {
     const found = flow(data, ids, blocks, written, widths, from, hide, p, tools);
-    if (found.lines <= (p.wide ? 1 : 2) || from + hide >= blocks.length - 1) return { ...found, written };
+    if (found.lines <= most || from + hide >= blocks.length - 1) return { ...found, written };
   }
 }
 
