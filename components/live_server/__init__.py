@@ -6,16 +6,17 @@ form in the address by neutral values, reset, link, the trace to take away, a se
 themes, narrow screens, and the last picture when the service is away.
 
 How news travels. The browser asks for it, often while something runs and seldom while nothing does, and says which step it
-lacks first; the answer carries what is new, and the browser keeps the rest. What the learner presses goes along with the
-next question, numbered, until an answer says that it is done: so a press is neither lost nor done twice, however the
-framework merges questions.
+lacks first; the answer carries what is new, and the browser keeps the rest. It comes by a second component, which draws
+nothing, since every answer of a component carries its scripts and styles. What the learner presses goes along with the next
+question, numbered, until an answer says that it is done: so a press is neither lost nor done twice, however the framework
+merges questions.
 
 State, in st.session_state["live-server"]:
   form, written, complaints   as `values`, `written` and `complaints` in components/frame.py
+  lang          of the page
   since, run    the first step that the browser lacks, and of which run of the service
   done          numbers of the latest presses that were done
   refused       what was not possible when it was last asked for, or None
-  has           the language whose words the browser holds
   beat          counts answers: one that was like the one before would not reach the browser
 """
 
@@ -41,7 +42,7 @@ from compute.service import client
 WIDGET = None  # not for lessons, see above
 HERE = Path(__file__).parent
 KEY = "live-server"  # in the address, and of the state
-STAGE = "live-server/stage"
+NEWS = "live-server/news"
 TOKENS, TEMPERATURES, SAMPLES = (16, 32, 64, 128, 256), (0.0, 0.5, 0.8, 1.0, 1.5), (1, 2, 4)  # to choose from
 LONGEST_PROMPT = 400
 REMEMBERED = 50  # presses
@@ -59,39 +60,40 @@ class Form:
     model: Annotated[str, Field(max_length=80)] = ""
 
 
-_stage = st.components.v2.component(
+SCRIPTS = ("../take_away.js", "history.js", "lanes.js", "blocks.js", "page.js")
+_page = st.components.v2.component(
     "live_server",
     html=(HERE / "page.html").read_text(encoding="utf-8"),
     css=(HERE / "page.css").read_text(encoding="utf-8"),
-    js="".join((HERE / name).read_text(encoding="utf-8") for name in ("../take_away.js", "history.js", "lanes.js", "blocks.js", "page.js")),
+    js="".join((HERE / name).read_text(encoding="utf-8") for name in SCRIPTS),
 )
+_news = st.components.v2.component("live_server_news", js=(HERE / "news.js").read_text(encoding="utf-8"))
 
 
 def show(lang: str) -> None:
     state = _state()
-    state.update(since=0, has="")  # a full run may have begun the page anew
+    state.update(lang=lang, since=0)  # a full run may have begun the page anew
     _follow_url(state)
-    _page(lang)
+    choices = {"tokens": TOKENS, "temperature": TEMPERATURES, "n": SAMPLES}
+    _page(key=f"{KEY}/page", data=plain({"lang": lang, "words": load_words(HERE / "text.toml", lang).table, "choices": choices, "prompt": PROMPT[lang]}))
+    _tell(lang)
 
 
 def _state() -> dict[str, Any]:
-    fresh = {"form": Form(), "written": {}, "complaints": [], "since": 0, "run": "", "done": [], "refused": None, "has": "", "beat": 0}
+    fresh = {"lang": "zh", "form": Form(), "written": {}, "complaints": [], "since": 0, "run": "", "done": [], "refused": None, "beat": 0}
     return st.session_state.setdefault(KEY, fresh)
 
 
 @st.fragment
-def _page(lang: str) -> None:
-    state, words = _state(), load_words(HERE / "text.toml", lang)
+def _tell(lang: str) -> None:
+    state = _state()
     state["beat"] += 1
     seen, away = _look(state)
     data = {
-        "beat": state["beat"], "done": state["done"], "form": asdict(state["form"]), "prompt": PROMPT[lang], "seen": seen,
-        "away": away.message(lang) if away else "", "refused": _told(state["refused"], lang), "where": _where(),
-        "complaints": [each.message(lang) for each in state["complaints"]],
+        "beat": state["beat"], "done": state["done"], "form": asdict(state["form"]), "seen": seen, "away": _missing(away, lang),
+        "refused": _told(state["refused"], lang), "where": _where(), "complaints": [each.message(lang) for each in state["complaints"]],
     }  # fmt: skip
-    if state["has"] != lang:
-        data |= {"lang": lang, "words": words.table, "choices": {"tokens": TOKENS, "temperature": TEMPERATURES, "n": SAMPLES}}
-    _stage(key=STAGE, data=plain(data), on_ask_change=_asked)
+    _news(key=NEWS, data=plain(data), height=1, on_ask_change=_asked)
 
 
 def _look(state: dict[str, Any]) -> tuple[dict[str, Any] | None, LabError | None]:
@@ -106,12 +108,22 @@ def _look(state: dict[str, Any]) -> tuple[dict[str, Any] | None, LabError | None
 
 
 def brief(seen: Mapping[str, Any]) -> dict[str, Any]:
-    """The snapshot with its steps as rows: [index, ended, took, lanes, waiting, running, used, preempted, finished]."""
-    rows = [
+    """The snapshot in fewer bytes: steps as rows [index, ended, took, lanes, waiting, running, used, preempted, finished], and of
+    the blocks only those in use, [block, owners, cells written]."""
+    steps = [
         [step["index"], round(step["ended"], 6), round(step["took"], 6), *(step[name] for name in ("lanes", "waiting", "running", "used", "preempted", "finished"))]
         for step in seen["steps"]
     ]  # fmt: skip
-    return {**seen, "steps": rows}
+    used = [[block, owners, cells] for block, (owners, cells) in enumerate(zip(seen["refs"], seen["filled"])) if owners]
+    rest = {name: value for name, value in seen.items() if name not in ("refs", "filled")}
+    return rest | {"steps": steps, "used": used}
+
+
+def _missing(away: LabError | None, lang: str) -> str:
+    """Why nothing new is seen."""
+    if away and away.code == "unavailable":  # whose own sentence speaks of stored results
+        return load_words(HERE / "text.toml", lang)("view.away")
+    return away.message(lang) if away else ""
 
 
 def _where() -> dict[str, str]:
@@ -133,12 +145,14 @@ def learner() -> str:
 
 
 def _asked() -> None:
-    """The page has one voice: {"since", "run", "has", "presses": [{"number", "do", "value"}, …]}."""
-    said = (st.session_state.get(STAGE) or {}).get("ask")
-    if not isinstance(said, Mapping):
-        return
-    state = _state()
-    state.update(since=int(said.get("since") or 0), run=str(said.get("run") or ""), has=str(said.get("has") or ""))
+    said = (st.session_state.get(NEWS) or {}).get("ask")
+    if isinstance(said, Mapping):
+        hear(_state(), said)
+
+
+def hear(state: dict[str, Any], said: Mapping[str, Any]) -> None:
+    """The page has one voice: {"since", "run", "presses": [{"number", "do", "value"}, …]}."""
+    state.update(since=int(said.get("since") or 0), run=str(said.get("run") or ""))
     for press in said.get("presses") or ():
         if press["number"] not in state["done"]:
             state["done"] = [*state["done"], press["number"]][-REMEMBERED:]
@@ -152,7 +166,7 @@ def _do(state: dict[str, Any], what: str, value: Any) -> None:
                 state["form"], state["complaints"] = _checked({**asdict(state["form"]), **value})
                 _write_url(state)
                 if what == "send" and not state["complaints"]:
-                    _send(state["form"])
+                    _send(state["form"], state["lang"])
                     state["refused"] = None
             case "cancel":
                 client.cancel_live(int(value), learner=learner())
@@ -163,9 +177,8 @@ def _do(state: dict[str, Any], what: str, value: Any) -> None:
         state["refused"] = refused
 
 
-def _send(form: Form) -> None:
-    text = form.prompt or PROMPT[st.session_state.get("lang", "zh")]
-    client.send(text, max_tokens=form.tokens, temperature=form.temperature, n=form.n, model=form.model, learner=learner())
+def _send(form: Form, lang: str) -> None:
+    client.send(form.prompt or PROMPT[lang], max_tokens=form.tokens, temperature=form.temperature, n=form.n, model=form.model, learner=learner())
 
 
 # ---- the address

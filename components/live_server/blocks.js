@@ -1,5 +1,6 @@
 // KV memory: a square for each block. Filled as far as it holds tokens; what is only cached is a frame; own blocks have a thick one.
 const SQUARE = { most: 18, least: 5, height: 260, gap: 2 };
+const NOBODY = { owners: 0, cells: 0 };
 
 function grid(blocks, width) {
   for (let size = SQUARE.most; ; size--) {
@@ -12,10 +13,10 @@ function grid(blocks, width) {
 function drawBlocks(p, seen, own, width) {
   const { size, columns } = grid(seen.blocks, width), cached = new Set(seen.cached), pitch = size + SQUARE.gap;
   for (let block = 0; block < seen.blocks; block++) {
-    const x = (block % columns) * pitch, y = Math.floor(block / columns) * pitch, owners = seen.refs[block] ?? 0, mine = own.has(block);
+    const x = (block % columns) * pitch, y = Math.floor(block / columns) * pitch, { owners, cells } = seen.blockOf.get(block) ?? NOBODY, mine = own.has(block);
     p.box(x, y, size, size, 'free');
     if (owners) {
-      const full = Math.round((size * seen.filled[block]) / seen.block_size);
+      const full = Math.round((size * cells) / seen.block_size);
       if (full < size) p.hatch(x, y, size, size - full, 'ghost', 4);
       p.box(x, y + size - full, size, full, 'kv');
       if (owners > 1) several(p, x, y, size, owners);

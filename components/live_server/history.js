@@ -24,9 +24,9 @@ function absorb(h, run, seen, heard) {
     if (!texts.includes(life.id)) h.texts.set(life.request, [...texts, life.id].sort((a, b) => a - b));
   }
   for (const id of seen.mine) h.mine.add(id);
-  Object.assign(h, { slots: seen.slots, blocks: seen.blocks, blockSize: seen.block_size, model: seen.model, policy: seen.policy, now: seen.now, heard, latest: seen });
+  Object.assign(h, { slots: seen.slots, blocks: seen.blocks, blockSize: seen.block_size, model: seen.model, policy: seen.policy, now: seen.now, heard });
   h.wall = Math.min(h.wall, Date.now() / 1000 - seen.now);   // the quickest answer knows best
-  h.snaps.push(seen);
+  h.snaps.push({ ...seen, blockOf: new Map(seen.used.map(([block, owners, cells]) => [block, { owners, cells }])) });
   if (anew) while (h.shown < h.steps.length && h.steps[h.shown].ended <= h.now - h.pause) pass(h);   // what was before one came is not played
   h.at = Math.max(h.at, h.shown);
   forget(h);
@@ -104,7 +104,7 @@ function moment(h, at = h.at) {
 function present(h, time) {
   const last = h.steps[Math.ceil(h.at) - 1] ?? null;
   const runs = Boolean(last) && (h.shown < h.steps.length && h.at > 0 && h.steps[h.shown].began - last.ended < QUIET || clock(h, time) - h.pause - last.ended < QUIET);
-  return { last, runs, rate: runs ? rate(h) : 0, waiting: waiting(h), used: h.shown < h.steps.length && last ? last.used : h.latest ? h.latest.refs.filter(Boolean).length : 0 };
+  return { last, runs, rate: runs ? rate(h) : 0, waiting: waiting(h), used: h.shown < h.steps.length && last ? last.used : h.snaps[0]?.used.length ?? 0 };
 }
 
 /** Tokens written per second of steps. */

@@ -114,10 +114,11 @@ function ticks(p, h, from, to, x, bottom, W) {
   for (let i = from + 1; i < to; i++) {
     const pause = h.steps[i].began - h.steps[i - 1].ended;
     if (pause < BREAK) continue;
-    const words = W('view.paused', { time: seconds(pause) }), half = p.width(words) / 2;
+    const words = W('view.paused', { time: seconds(pause) }), half = p.width(words) / 2, middle = Math.max(GUTTER + half, Math.min(x(to) - half, x(i)));
     p.line(x(i), TOP, bottom + 4, 'muted', [4, 3]);
-    p.text(x(i), bottom + 15, words, 'muted', { align: 'center' });
-    spoken.push([x(i) - half - 10, x(i) + half + 10]);
+    if (spoken.some(([a, b]) => middle + half > a && middle - half < b)) continue;
+    p.text(middle, bottom + 15, words, 'muted', { align: 'center' });
+    spoken.push([middle - half - 10, middle + half + 10]);
   }
   const whole = h.steps.slice(from, to), mean = whole.reduce((sum, s) => sum + s.took, 0) / whole.length, unit = UNITS.find((u) => (u / mean) * (x(1) - x(0)) >= 110) ?? 60;
   for (let i = Math.max(1, from); i < to; i++) {

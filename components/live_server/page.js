@@ -12,13 +12,18 @@ const ICON = {
 const FIGURES = ['rate', 'batch', 'waiting', 'memory', 'learners'];
 const pages = new WeakMap();
 
+const box = (globalThis.labLiveServer ??= {});   // where news.js leaves what came
+
 export default function (component) {
   const root = component.parentElement.querySelector('.live');
   let self = pages.get(root);
   if (!self) pages.set(root, (self = begin(root)));
-  self.trigger = component.setTriggerValue;
-  receive(self, component.data);
-  return () => { stop(self); pages.delete(root); };
+  const { lang, words, choices, prompt } = component.data, other = lang !== self.lang;
+  Object.assign(self, { lang, words, choices, ownPrompt: prompt });
+  if (other) label(self);
+  box.read = () => box.data && receive(self, box.data);
+  box.read();
+  return () => { stop(self); pages.delete(root); delete box.read; };
 }
 
 const W = (self, key, values = {}) => (self.words[key] ?? key).replace(/\{(\w+)\}/g, (_, name) => values[name] ?? '');
@@ -73,7 +78,7 @@ function stop(self) {
 function ask(self) {
   clearTimeout(self.timer);
   if (!self.root.isConnected) return;
-  self.trigger('ask', { since: self.h.next, run: self.h.run, has: self.lang, presses: self.presses, at: performance.now() });
+  box.ask?.('ask', { since: self.h.next, run: self.h.run, presses: self.presses, at: performance.now() });
   self.timer = setTimeout(() => ask(self), UNANSWERED);
 }
 
@@ -83,11 +88,10 @@ function press(self, what, value = null) {
 }
 
 function receive(self, data) {
-  if (data.words) { Object.assign(self, { words: data.words, lang: data.lang, choices: data.choices }); label(self); }
-  if (!self.words) return ask(self);   // it was made anew and lacks the words
   self.data = data;
   self.presses = self.presses.filter((each) => !data.done.includes(each.number));
-  if (data.seen && absorb(self.h, data.seen.run, data.seen, performance.now())) Object.assign(self, { back: null, cards: clear(self) });
+  const before = self.h.run;
+  if (data.seen && absorb(self.h, data.seen.run, data.seen, performance.now())) Object.assign(self, { back: null, cards: clear(self), restarted: Boolean(before) });
   if (self.still.matches) leap(self.h);
   const refusal = JSON.stringify(data.refused);
   if (refusal !== self.refusal) { self.refusal = refusal; self.refusedAt = performance.now(); }
@@ -188,7 +192,7 @@ function wish(self) {
 }
 
 function fillForm(self) {
-  const { form, prompt } = self.data, wanted = form.prompt || prompt;
+  const { form } = self.data, wanted = form.prompt || self.ownPrompt;
   if (self.prompt.value !== wanted) self.prompt.value = wanted;
   for (const select of self.wish.querySelectorAll('select')) {
     const value = String(form[select.name]);
@@ -199,19 +203,19 @@ function fillForm(self) {
 
 function asked(self) {
   const chosen = Object.fromEntries([...self.wish.querySelectorAll('select')].map((select) => [select.name, +select.value]));
-  return { prompt: self.prompt.value === self.data.prompt ? '' : self.prompt.value, ...chosen };
+  return { prompt: self.prompt.value === self.ownPrompt ? '' : self.prompt.value, ...chosen };
 }
 
 // ---- what is seen now
 
 function draw(self) {
   const { root, data } = self;
-  if (!self.words || !data) return;
+  if (!data) return;
   const mark = root.querySelector('.head .mark'), state = data.seen ? 'live' : data.away ? 'away' : 'wait';
   mark.dataset.mark = state;
   put(mark, data.seen ? `${W(self, 'mark.live')} · ${data.seen.model}` : W(self, `mark.${state}`));
   root.dataset.state = state;
-  show(root.querySelector('.away'), data.away ? `${data.away}${W(self, 'view.awayThen')}` : '');
+  show(root.querySelector('.away'), data.away);
   refused(self);
   const complaints = root.querySelector('.complaints'), said = data.complaints.join('\n');
   if (complaints.dataset.said !== said) { complaints.dataset.said = said; complaints.replaceChildren(...data.complaints.map((text) => { const p = el('p', '', text); p.setAttribute('role', 'alert'); return p; })); }
@@ -236,7 +240,7 @@ function refused(self) {
 /** All that moves with the moment shown. */
 function drawLive(self) {
   const { h } = self;
-  if (!self.words || !self.data) return;
+  if (!self.data) return;
   lanes(self);
   memory(self);
   const time = performance.now();
@@ -325,7 +329,7 @@ function memory(self) {
   if (!width) return;
   drawBlocks(p, seen, owned(seen), width);
   Object.assign(self, { drawnSeen: seen, drawnWidth: width });
-  const used = seen.refs.filter(Boolean).length, shares = seen.refs.filter((n) => n > 1).length;
+  const used = seen.used.length, shares = seen.used.filter(([, owners]) => owners > 1).length;
   put(section.querySelector('h3'), W(self, 'view.memory', { blocks: seen.blocks.toLocaleString('en'), size: seen.block_size }));
   self.memory.setAttribute('aria-label', W(self, 'view.memorySays', { used, blocks: seen.blocks, shared: shares, cached: seen.cached.length, mine: owned(seen).size }));
   tables(self, seen);
@@ -334,17 +338,17 @@ function memory(self) {
 /** The block tables of one's own texts: logical → physical, and how far each block is filled. */
 function tables(self, seen) {
   const mine = seen.mine.filter((id) => seen.tables[id]), node = self.root.querySelector('.tables');
-  if (mine.length) self.lastTables = mine.slice(-2).map((id) => ({ id, blocks: seen.tables[id], filled: seen.tables[id].map((block) => seen.filled[block]), size: seen.block_size, refs: seen.tables[id].map((block) => seen.refs[block]) }));
+  if (mine.length) self.lastTables = mine.slice(-2).map((id) => ({ id, blocks: seen.tables[id], held: seen.tables[id].map((block) => seen.blockOf.get(block) ?? NOBODY), size: seen.block_size }));
   const shown = self.lastTables ?? [], said = JSON.stringify([shown, mine.length, self.lang]);
   if (node.dataset.said === said) return;
   node.dataset.said = said;
-  node.replaceChildren(...shown.map(({ id, blocks, filled, size, refs }) => {
+  node.replaceChildren(...shown.map(({ id, blocks, held, size }) => {
     const div = el('div', 'table'), list = el('ol');
     div.append(el('p', '', W(self, mine.includes(id) ? 'view.table' : 'view.tableGone', { id: called(self.h, id) })), list);
     blocks.forEach((block, at) => {
-      const li = el('li'), bar = el('i');
-      bar.style.setProperty('--full', `${(100 * filled[at]) / size}%`);
-      li.append(el('span', '', String(at)), el('b', '', `→ ${block}`), bar, el('small', '', `${filled[at]}/${size}${refs[at] > 1 ? ` ×${refs[at]}` : ''}`));
+      const li = el('li'), bar = el('i'), { owners, cells } = held[at];
+      bar.style.setProperty('--full', `${(100 * cells) / size}%`);
+      li.append(el('span', '', String(at)), el('b', '', `→ ${block}`), bar, el('small', '', `${cells}/${size}${owners > 1 ? ` ×${owners}` : ''}`));
       list.append(li);
     });
     return div;
@@ -359,7 +363,7 @@ function queue(self, now) {
   if (!said) return self.queue.replaceChildren(el('li', 'nobody', W(self, 'view.nobody')));
   self.queue.replaceChildren(...now.waiting.slice(0, 40).map((life) => {
     const own = self.h.mine.has(life.id), li = el('li', own ? 'own' : '');
-    li.append(own ? `${W(self, 'view.you')} ${called(self.h, life.id)}` : called(self.h, life.id));
+    li.append(`${own ? `${W(self, 'view.you')} ` : ''}${life.request + 1}`);
     li.title = W(self, 'view.queued', { n: life.prompt });
     return li;
   }), ...(now.waiting.length > 40 ? [el('li', 'nobody', `+${now.waiting.length - 40}`)] : []));
@@ -408,7 +412,8 @@ function reveal(self, now) {
       put(part.prompt, text.prompt);
       put(part.written, all ? text.text : text.text.slice(0, Math.floor((text.text.length * written) / Math.max(1, text.tokens))));
       part.p.classList.toggle('writing', !(all && text.finish));
-      const state = stateOf(self, text, all, written, now.waiting.findIndex((each) => each.request === text.request));
+      const begun = life && life.admitted !== null && life.admitted <= moment(h);
+      const state = stateOf(self, text, all, written, begun, now.waiting.findIndex((each) => each.request === text.request));
       put(part.facts, [state, ...(all && text.finish && text.tokens ? facts(self, text) : written ? [W(self, 'view.tokensSoFar', { n: all ? text.tokens : written })] : [])].join(' · '));
       part.p.parentElement.dataset.finish = all ? text.finish : '';
     });
@@ -423,12 +428,13 @@ function paragraph(card) {
   return { p, prompt, written, facts: small };
 }
 
-function stateOf(self, text, all, written, place) {
+function stateOf(self, text, all, written, begun, place) {
+  if (!self.data.seen && !text.finish) return W(self, 'state.lost');
   if (text.error) return text.error.message?.[self.lang] ?? W(self, 'state.error');
   if (all && text.finish) return W(self, `state.${text.finish}`);
   if (written) return W(self, 'state.writing');
   if (place >= 0) return W(self, 'state.queued', { place: place + 1 });
-  return W(self, text.sequences.length ? 'state.reading' : 'state.sent');
+  return W(self, begun ? 'state.reading' : 'state.sent');
 }
 
 function facts(self, text) {
@@ -444,7 +450,7 @@ function facts(self, text) {
 
 function say(self, now) {
   const { h } = self, own = now.last ? now.last.lanes.filter((lane) => h.mine.has(lane[1])) : [], mineWaits = now.waiting.findIndex((life) => h.mine.has(life.id));
-  const kind = !self.data.seen ? 'away' : now.runs ? (own.length ? 'own' : 'others') : now.waiting.length ? 'starting' : h.steps.length ? 'stands' : 'idle';
+  const kind = !self.data.seen ? 'away' : now.runs ? (own.length ? 'own' : 'others') : now.waiting.length ? 'starting' : h.steps.length ? 'stands' : self.restarted ? 'restarted' : 'idle';
   const time = performance.now();
   const alone = now.last?.lanes.length === 1 ? 'One' : '';
   const values = {
@@ -501,7 +507,7 @@ function note(self, text) {
 function hover(self, node, tip) {
   const box = node.parentElement.querySelector('.tip');
   node.onpointermove = (event) => {
-    const at = node.getBoundingClientRect(), x = event.clientX - at.left, y = event.clientY - at.top, words = self.words && self.data ? tip(self, x, y, at.width) : '';
+    const at = node.getBoundingClientRect(), x = event.clientX - at.left, y = event.clientY - at.top, words = self.data ? tip(self, x, y, at.width) : '';
     show(box, words);
     box.style.left = `${Math.max(0, Math.min(x + 12, at.width - box.offsetWidth))}px`;
     box.style.top = `${y + 18}px`;
@@ -521,6 +527,6 @@ function lanesTip(self, x, y, width) {
 function blocksTip(self, x, y, width) {
   const seen = self.h.snaps[0], block = seen ? blockAt(seen, x, y, width) : null;
   if (block === null) return '';
-  const owners = seen.refs[block], values = { block, owners, filled: seen.filled[block], size: seen.block_size };
+  const { owners, cells } = seen.blockOf.get(block) ?? NOBODY, values = { block, owners, filled: cells, size: seen.block_size };
   return W(self, owners > 1 ? 'tip.blockShared' : owners ? 'tip.blockUsed' : seen.cached.includes(block) ? 'tip.blockCached' : 'tip.blockFree', values);
 }
