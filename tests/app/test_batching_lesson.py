@@ -42,3 +42,19 @@ def test_sharing_opens_with_three_copies_and_gains_by_the_long_prompt(texts: str
     middle, long = (widget.run(widget.Params(texts=texts, prompt=prompt)) for prompt in ("middle", "long"))
     assert middle.copies == middle.params.samples - 1 == 3
     assert long.saved > middle.saved
+
+
+def test_above_most_still_wait_when_all_below_are_done():
+    """Catches: a story of the memory bar that no longer ends as the text says."""
+    widget = components.widget("memory-bar")
+    end = next(moment for moment in widget.run(widget.Params(preset="paragraphs")).moments[1:] if not moment.paged.held and not moment.paged.waiting)
+    assert len(end.reserved.waiting) > 64 / 2
+
+
+@pytest.mark.parametrize("texts", ["zh", "en"])
+def test_a_time_in_front_spoils_the_prefix(texts: str):
+    """Catches: stories whose second visitor finds nothing, or finds as much behind a time of day."""
+    widget = components.widget("prefix-tree")
+    shared, stamped = (widget.run(widget.Params(texts=texts, story=story)) for story in ("shared", "stamped"))
+    assert shared.cost(1) < shared.cost(0)
+    assert stamped.saved < shared.saved / 5
