@@ -137,18 +137,19 @@ function markup(data, t, p, tools) {
     for (const piece of one.pieces) {
       const about = paged ? words('block_title', { n: one.number, logical: piece.logical, physical: piece.block, filled: piece.written, block: data.block })
                           : words('span_title', { n: one.number, start: piece.from, length: piece.length, written: piece.written });
-      out.push(`<g data-request="${one.number}" ${paged ? `data-block="${piece.block}"` : ''}><title>${esc(about)}</title>`);
+      out.push(`<g data-request="${one.number}" ${paged ? `data-block="${piece.block}"` : ''}>${p.dense && data.block < 4 ? '' : `<title>${esc(about)}</title>`}`);
       const inset = paged && p.pitch * data.block > 8 ? 1.5 : 0.5;
       for (const [i, s] of stretches(piece.from, piece.length, top).entries()) {
         const n = Math.min(s.n, Math.max(0, piece.written - (s.from - piece.from))), last = s.from + s.n === piece.from + piece.length;
         const x = s.x + (i ? 0 : inset), w = s.w - (i ? 0 : inset) - (last ? inset : 0), full = Math.min(n * p.pitch - (i ? 0 : inset), w);
-        rect(x, s.y, w, p.cell, c('paper'));
-        rect(x, s.y, w, p.cell, 'url(#memory-bar-reserved)');
-        if (n) rect(x, s.y, full, p.cell, c('kv'));
+        const frame = (fill) => out.push(`<rect class="edge" x="${r(x + 0.5)}" y="${r(s.y + 0.5)}" width="${r(Math.max(w - 1, 0.5))}" height="${p.cell - 1}" fill="${fill}" ${edge}/>`);
+        if (n === s.n) frame(c('kv'));   // one mark for a full block: there may be a thousand
+        else rect(x, s.y, w, p.cell, 'url(#memory-bar-reserved)');
+        if (n && n < s.n) rect(x, s.y, full, p.cell, c('kv'));
         const fresh = Math.min(n, seen + n - Math.min(earlier, seen + n));   // of these, written by this step
         if (fresh > 0 && tools.moved) rect(x + full - Math.min(fresh * p.pitch, full), s.y, Math.min(fresh * p.pitch, full), p.cell, c('paper'), 'class="new" opacity="0"');
-        lines({ ...s, n: s.n }, c('paper'));
-        out.push(`<rect class="edge" x="${r(x + 0.5)}" y="${r(s.y + 0.5)}" width="${r(Math.max(w - 1, 0.5))}" height="${p.cell - 1}" fill="none" ${edge}/>`);
+        lines(s, c('paper'));
+        if (n < s.n) frame('none');
         const label = String(one.number), size = p.dense ? 13 : 15, room = p.dense ? w : p.pitch;
         if (!i && n && measure(label, size, 'figures') < room - 2) {
           const middle = p.dense ? x + 4 : x + Math.min(p.pitch, w) / 2;
