@@ -502,7 +502,13 @@ def paper_cells(q: Quantity, ours: Words, lang: str) -> str:
         how += f"{'<br>' if how else ''}{link} {_e(q.source.where)} {_e(q.source.read_on)}"
     given = {**q.inputs, **q.conditions}
     with_ = "; ".join(f"{k} = {_plain_value(v, lang)}" for k, v in given.items())
-    value = amount(q.value, q.unit, lang, 4) if isinstance(q.value, (int, float)) else str(q.value)
+    match q.value:
+        case int() | float():
+            value = amount(q.value, q.unit, lang, 4)
+        case (low, high) if isinstance(q.value, tuple):  # a published range
+            value = f"{amount(low, q.unit, lang)} – {amount(high, q.unit, lang)}"
+        case other:
+            value = str(other)
     says = q.says.get(lang, "")
     return f"<td>{_e(says)}</td><td>{_e(value)}</td><td>{_e(ours(f'kind.{q.kind}'))}</td><td>{how}</td><td>{_e(with_)}</td>"
 

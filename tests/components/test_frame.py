@@ -5,6 +5,10 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from components import frame
+from components.text import load_words
+from compute import numbers
+
 PAGE = str(Path(__file__).parent / "frame_page.py")
 
 
@@ -123,3 +127,10 @@ def test_a_guess_is_judged_by_the_question_not_by_where_the_sliders_went():
     """Catches: a right guess that turns wrong when the learner goes on playing."""
     at = page(**{"ask": "upgrade", "roofline-placer.guess": "decode", "roofline-placer.chip": "l40s", "roofline-placer.model": "qwen3-8b"})
     assert "1.64" in html(at) and 'class="right"' in html(at)
+
+
+def test_a_published_range_is_a_range():
+    """Catches: a table of sources that prints a pair as Python writes it."""
+    ours = load_words(frame.HERE / "text.toml", "en")
+    cells = frame.paper_cells(numbers.quoted_names()["vllm.sharing_beam_alpaca"], ours, "en")
+    assert "<td>37.6% – 55.2%</td>" in cells and "(0.376" not in cells
