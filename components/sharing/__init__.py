@@ -124,13 +124,14 @@ def _steps(params: Params, kept: Mapping[str, Any]) -> Any:
 
 
 def draw(result: Result, scene: Scene) -> View:
+    model = facts.model(result.params.model)
     return View(
         picture=Stage(_stage(result), steps=len(result.frames), height=520, start=opening(result.frames)),
         readouts=_readouts(result, scene),
         sentence=_sentence(result, scene),
         rows=_rows(result),
         papers=_papers(result),
-        simplified=scene.words("simplified", model=facts.model(result.params.model).name),
+        simplified=scene.words("simplified", model=model.name) + (scene.words("state", model=model.name) if model.state_bytes else ""),
     )
 
 
