@@ -246,6 +246,9 @@ def test_a_committed_guess_is_told_and_stands_in_the_address(slug, lang):
 BY_HAND = {  # (lesson, item) → the answer, written out
     ("roofline", "h200"): 4.8e12 / (2 * 25_623_920_640),
     ("roofline", "kv-bytes"): 2 * 32 * 32 * 128 * 2 / 1024,
+    ("batching", "static"): 100 * (3 + 5 + 6 + 18) / (4 * 18),
+    ("batching", "blocks"): 63,
+    ("batching", "copies"): 3,
 }
 
 
