@@ -2,17 +2,18 @@
 export const surface = 'canvas';
 
 const PREFILL = 0, DECODE = 1, STALLED = 2;
-const HAIR = 1, FONT = 13, EDGE = 3;   // EDGE: px that a prefill takes at least, where a step has less than one
+const HAIR = 1, FONT = 13;
 
 function plan(data, width, tools) {
   const wide = width >= 720, slots = Math.max(...data.runs.map((run) => run.slots));
   const row = slots <= 8 ? 20 : 16, cells = wide ? 12 : 5, cell = wide ? 12 : 8, now = 30, gap = wide ? 20 : 10;
-  const left = cells * cell + now + gap, steps = Math.max(1, ...data.runs.map((run) => run.steps), ...(data.before ?? []).map((was) => was.steps));
+  const left = cells * cell + now + gap, edge = wide ? 3 : 2, steps = Math.max(1, ...data.runs.map((run) => run.steps), ...(data.before ?? []).map((was) => was.steps));
   const head = wide ? 34 : 52, queue = 30, notice = data.waiting ? 16 + 20 * lines(tools.words('waiting'), width, tools).length : 0;
   const panel = head + slots * row + 8 + queue, first = notice + 24;
   const axis = first + data.runs.length * panel + (data.runs.length - 1) * 20;
   const legend = axis + 44, told = legend + (wide ? 26 : 24 * keys(data, tools, width).at(-1).line + 26);
-  return { wide, row, cells, cell, now, left, steps, head, queue, panel, first, axis, legend, told, notice, px: (width - left - 2) / steps, height: told + (wide ? 44 : 72) };
+  // edge: px that a prefill takes at least, where a step has less than one
+  return { wide, row, edge, cells, cell, now, left, steps, head, queue, panel, first, axis, legend, told, notice, px: (width - left - 2) / steps, height: told + (wide ? 44 : 72) };
 }
 
 export function height(data, width, tools) { return plan(data, width, tools).height; }
@@ -157,16 +158,16 @@ function bars(pen, run, lane, last, x0, y, high, picked, p, tools) {
     if (from > last) break;
     const x = x0 + from * p.px, end = x0 + Math.min(last + 1, from + long) * p.px, alpha = picked && picked !== request ? 0.22 : 1;
     if (kind === PREFILL) {
-      const w = Math.max(EDGE, end - x);
+      const w = Math.max(p.edge, end - x);
       pen.box(x, y, w, high, 'prefill', alpha);
       pen.box(x, y, 1, high, 'ink', alpha);
     }
     if (kind === DECODE && request !== shown) {
-      const label = String(request), inside = end - x - EDGE, wide = tools.measure(label, FONT, 'figures');
-      if (inside > wide + 3) { g.globalAlpha = alpha; pen.text(x + EDGE + 1, y + high / 2 + 4.5, label, 'paper', { figures: true }); g.globalAlpha = 1; shown = request; }
+      const label = String(request), inside = end - x - p.edge, wide = tools.measure(label, FONT, 'figures');
+      if (inside > wide + 3) { g.globalAlpha = alpha; pen.text(x + p.edge + 1, y + high / 2 + 4.5, label, 'paper', { figures: true }); g.globalAlpha = 1; shown = request; }
     }
     if (kind !== DECODE && request !== shown) shown = 0;
-    if (picked === request) pen.frame(x, y, Math.max(EDGE, end - x), high, 'ink', 1.5);
+    if (picked === request) pen.frame(x, y, Math.max(p.edge, end - x), high, 'ink', 1.5);
   }
 }
 
