@@ -41,7 +41,7 @@ function event(data, t, tools) {
     return words('fork', { pairs: where((row) => row[3] !== null).map((i) => words('pair', { child: NAMES[i], parent: NAMES[frame.rows[i][3]] })).join(words('list')) });
   }
   if (frame.kind === 'drop') return words('drop', { rows: list(where((row) => row[4])), freed: before.refs.filter((count, b) => count && !refs(b)).length });
-  if (frame.kind === 'copy') return words('copy', { who: NAMES[frame.who], source: frame.copy[0], target: frame.copy[1], moved: frame.moved, piece: shown(data.pieces[frame.rows[frame.who][0].at(-1)]) });
+  if (frame.kind === 'copy') return words('copy', { who: NAMES[frame.who], source: frame.copy[0], target: frame.copy[1], moved: frame.moved, piece: shown(data.pieces[frame.rows[frame.who][0].at(-1)]).trim() });
   const wrote = where((row, i) => row[1] > (before.rows[i]?.[1] ?? 0)), opened = frame.refs.filter((count, b) => count && !were(b)).length;
   return (before.kind === 'copy' ? words('write_rest', { rows: list(wrote) }) : words('write')) + (opened ? (tools.lang === 'en' ? ' ' : '') + words('opened', { n: opened }) : '');
 }
