@@ -216,7 +216,7 @@ function draw(self) {
   put(mark, data.seen ? `${W(self, 'mark.live')} · ${data.seen.model}` : W(self, `mark.${state}`));
   root.dataset.state = state;
   show(root.querySelector('.away'), data.away);
-  refused(self);
+  sayRefused(self);
   const complaints = root.querySelector('.complaints'), said = data.complaints.join('\n');
   if (complaints.dataset.said !== said) { complaints.dataset.said = said; complaints.replaceChildren(...data.complaints.map((text) => { const p = el('p', '', text); p.setAttribute('role', 'alert'); return p; })); }
   self.send.disabled = !data.seen;
@@ -227,14 +227,14 @@ function draw(self) {
 }
 
 /** What was refused, with the seconds that are left. */
-function refused(self) {
+function sayRefused(self) {
   const { refused } = self.data, node = self.form.querySelector('.refused');
   clearTimeout(self.counting);
   const left = refused?.seconds ? Math.ceil(refused.seconds - (performance.now() - self.refusedAt) / 1000) : 0;
   const words = !refused ? '' : !refused.seconds ? refused.says : left > 0 ? `${refused.says}${W(self, 'view.left', { n: left })}` : W(self, 'view.again');
   if (node.dataset.says !== (refused?.says ?? '')) { node.dataset.says = refused?.says ?? ''; show(node, words); }   // an alert speaks once
   else show(node, words);
-  if (left > 0) self.counting = setTimeout(() => self.root.isConnected && refused(self), 1000);
+  if (left > 0) self.counting = setTimeout(() => self.root.isConnected && sayRefused(self), 1000);
 }
 
 /** All that moves with the moment shown. */
