@@ -126,6 +126,7 @@ class World:
             sequence, end = read.sequence, read.start + read.tokens
             guesses = [self.random.randrange(2) for _ in range(max(0, end - len(sequence.ids)))]
             assert not (guesses and read.prefill) and len(sequence.ids) >= read.start + (read.tokens if read.prefill else 1)
+            assert read.prefill or sequence.written + read.tokens <= sequence.limit, "guesses past the end"
             for at in range(read.start, end):
                 memory[sequence.table.blocks[at // size]][at % size] = (sequence.ids + guesses)[at]
             guessed[sequence] = guesses
@@ -206,6 +207,39 @@ def test_nothing_leaks_when_requests_are_cancelled_at_any_moment(policy):
             world.s.cancel(sequence)
         world.check()
         assert world.s.pool.free == world.s.pool.total and world.s.free_slots == world.s.slots and not world.s.waiting
+
+
+def run(s: Scheduler, steps: int) -> list[StepPlan]:
+    plans = []
+    for _ in range(steps):
+        plans.append(s.plan())
+        work = s.apply(plans[-1])
+        s.commit(work, {read.sequence: (9,) for read in work.reads if read.sequence.left == 0})
+    return plans
+
+
+def test_nobody_is_admitted_only_to_be_preempted():
+    """Catches: a prompt read in vain, into the block that the other needs in the next step."""
+    s = Scheduler(BlockPool(4, 2), 2)
+    one = s.submit([1, 2, 3], 3)
+    run(s, 1)
+    two = s.submit([4, 5, 6, 7], 1)
+    plans = run(s, 4)
+    assert not any(plan.preempted for plan in plans) and [bool(plan.prefill) for plan in plans] == [False, False, True, False]
+    assert one.finished and two.finished
+
+
+def test_a_prefix_found_twice_is_counted_once():
+    """Catches: the cached block of two newcomers asked for twice, so that the second waits for room that is there."""
+    s = Scheduler(BlockPool(3, 2, caching=True), 2)
+    s.submit([1, 2, 3], 1)
+    run(s, 1)
+    assert s.pool.free == 3 and s.pool.idle
+    for last in (4, 5):
+        s.submit([1, 2, last], 1)
+    assert [(chunk.tokens, chunk.hits) for chunk in s.plan().prefill] == [(1, 2), (1, 2)]
+    run(s, 1)
+    assert s.pool.free == 3 and not s.running
 
 
 def test_who_is_cancelled_during_a_step_takes_nothing_back():
