@@ -23,11 +23,11 @@ from compute.engine.registry import shared
 from compute.engine.served import Sentence, circumstances
 from compute.errors import Cancelled
 from compute.sampling import Floats, Sampling
+from compute.sharing import Child
 
 MODEL = "mini-256"
 NEW = 16  # tokens of each text
 
-Child = tuple[int, int]  # (text of the step before, token)
 Choose = Callable[[Floats], list[Child]]
 """From the log-probabilities (n, V) of the tokens after each of the n texts (1 text in the first step) to the next texts."""
 
