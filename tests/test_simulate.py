@@ -4,6 +4,7 @@ and against arithmetic written out."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import product
 from random import Random
 
@@ -14,7 +15,7 @@ from compute.batching import POLICIES, Move, Read, Scheduler, Work
 from compute.errors import BadInput, LabError, Refused
 from compute.paging import BlockPool, Copy
 from compute.simulate import PCIE_5_X16, Job, roofline, simulate, unit
-from compute.trace import Step, Steps, Stretch, from_json, summary
+from compute.trace import Recorder, Step, Steps, Stretch, from_json, summary
 
 
 def scheduler(policy="continuous", slots=2, blocks=20, block_size=2, caching=False, **more) -> Scheduler:
@@ -75,6 +76,15 @@ def test_samples_share_a_prompt_and_a_life():
     assert trace.tokens == 7
 
 
+def test_a_life_is_told_from_its_first_admission():
+    """The second is preempted in step 3, when both need a third block of four, and finds its own beginning in the cache later.
+    Catches: the later admission taken for the first, and its hits for a prompt that was found."""
+    trace = simulate(scheduler(blocks=4, caching=True), [Job((1, 2, 3), 4), Job((4, 5, 6), 4), Job((4, 5, 9), 1, 20.0)])
+    assert [step.preempted for step in trace.steps] == [(), (), (1,), (), (), (), ()]
+    assert [(life.admitted, life.hits, life.preemptions) for life in trace.sequences] == [(0, 0, 0), (0, 0, 1), (20, 2, 0)]
+    assert [step.running for step in trace.steps] == [2, 2, 1, 1, 1, 1, 1] and trace.steps[4].lanes[0][3] == 3
+
+
 # ---- many steps at once
 
 
@@ -132,11 +142,37 @@ def test_steps_are_a_row_like_any_other():
     plain = [step(n) for n in range(1, 10)]
     stretch = lambda a, b: Stretch(*(tuple(map(kind, each)) for kind, each in ((float, range(a, b)), (lambda n: 1.0, range(a, b)), (int, range(a, b)))), lanes, 0, 1)  # noqa: E731
     row = Steps([step(1), stretch(2, 5), step(5), stretch(6, 10)])
-    assert list(row) == plain and len(row) == 9 and row == plain and row == tuple(plain) and row == Steps(plain) and row != plain[1:]
+    assert list(row) == plain and len(row) == 9 and row == plain and row == tuple(plain) and row == Steps(plain) and row != plain[1:] and row != plain[:-1]
     assert [row[i] for i in range(-9, 9)] == plain + plain and row[2:8:3] == tuple(plain[2:8:3]) and row.busy == 9
     with pytest.raises(IndexError):
         row[9]
     assert not Steps([]) and list(reversed(row)) == plain[::-1]
+
+
+def test_a_record_counts_what_comes_true_and_who_left():
+    """Catches: several tokens of a step counted as one, a cancelled life among the latencies, hits of a later admission, steps
+    that are trimmed with those who were still there."""
+    s = Scheduler(BlockPool(20, 2, caching=True), 2, ahead=3)
+    record = Recorder(s)
+    one, two = s.submit([1, 2, 3], 6), s.submit([1, 2, 4], 6)
+    for sequence in (one, two):
+        record.arrived(sequence, 0.0)
+    for clock, tokens in enumerate(({one: [5], two: [5]}, {one: [6, 7, 8], two: [6]}, {one: [9, 9]}), 1):
+        work = s.apply(plan := s.plan())
+        record.step(plan, work, tokens, s.commit(work, tokens), float(clock), 1.0)
+        if clock == 2:
+            s.cancel(two)
+            record.cancelled(two, 2.5)
+    trace = record.trace()
+    assert [(life.written, life.finished, life.cancelled) for life in trace.sequences] == [(6, 3, False), (2, 2.5, True)]
+    assert trace.latencies() == [3] and [step.lanes for step in trace.steps][1:] == [
+        ((0, 0, "decode", 4, 3), (1, 1, "decode", 4, 1)), ((0, 0, "decode", 2, 2),)]  # fmt: skip
+    assert trace.steps[2].running == 1 and trace.steps[2].finished == (0,)
+    record.trim(1)
+    later = record.trace()
+    assert (later.first, len(later.steps), [life.id for life in later.sequences]) == (2, 1, [0, 1]) and from_json(later.to_json()) == later
+    with pytest.raises(ValueError, match="version 9"):
+        from_json(later.to_json() | {"version": 9})
 
 
 # ---- prices
@@ -187,7 +223,10 @@ def test_a_mixed_step_written_out():
     moved = WEIGHTS * 2 + TOKEN * (50 + 30 + 20 + (40 + 10))
     assert roofline(PLAIN, BYTES)(work) == pytest.approx(moved, rel=1e-12)
     pairs = 50 + (30 + 31 + 32) + 20**2 / 2 + (50**2 - 40**2) / 2
-    assert roofline(PLAIN, FLOPS)(work) == pytest.approx(2 * WEIGHTS * (1 + 3 + 20 + 10) + PAIR * pairs, rel=1e-12)
+    flops = 2 * WEIGHTS * (1 + 3 + 20 + 10) + PAIR * pairs
+    assert roofline(PLAIN, FLOPS)(work) == pytest.approx(flops, rel=1e-12)
+    slow = facts.Chip("slow", "slow in 32 bits", 1e15, 1e24, {"bf16": 1.0, "fp32": 0.25})
+    assert replace(roofline(PLAIN, FLOPS, weight_bits=32), chip=slow)(work) == pytest.approx(4 * flops, rel=1e-12)
 
 
 def test_chunks_of_a_prompt_attend_as_much_as_the_whole():
