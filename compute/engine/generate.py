@@ -108,6 +108,11 @@ def check_request(model: Model, tokens: Sequence[int], max_new_tokens: int) -> N
         raise BadInput(
             "prompt", outside[0], f"token ids go from 0 to {vocabulary - 1}", f"token 编号应在 0 到 {vocabulary - 1} 之间"
         )
+    if len(tokens) >= context:
+        raise BadInput(
+            "prompt", f"{len(tokens)} tokens", f"it leaves no room in the model's context of {context} tokens; shorten it",
+            f"模型的上下文只有 {context} 个 token，放不下续写；请缩短",
+        )  # fmt: skip
     if max_new_tokens < 1:
         raise BadInput("max_new_tokens", max_new_tokens, "it must be at least 1", "至少为 1")
     if len(tokens) + max_new_tokens > context:

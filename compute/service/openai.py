@@ -264,12 +264,11 @@ def refuse_what_is_not_offered(asked: Completion) -> None:
 
 
 def prompts_of(prompt: Any, engine: Running) -> list[tuple[tuple[int, ...], str]]:
-    """Tokens and text of each. Raises BadInput naming the prompt for another shape, too many or a too long one."""
-    tokenizer, context = engine.model.tokenizer, engine.model.config.context
+    """Tokens and text of each. Raises BadInput for another shape, or too many."""
+    tokenizer, found = engine.model.tokenizer, []
     several = prompt if isinstance(prompt, list) and prompt and isinstance(prompt[0], (str, list)) else [prompt]
     if len(several) > engine.most_waiting:
         raise BadInput("prompt", f"{len(several)} prompts", f"at most {engine.most_waiting} fit in the queue", f"队列里至多 {engine.most_waiting} 条")
-    found = []
     for one in several:
         if isinstance(one, str):
             found.append((tuple(tokenizer.encode(one)), one))
@@ -279,9 +278,6 @@ def prompts_of(prompt: Any, engine: Running) -> list[tuple[tuple[int, ...], str]
         else:
             raise BadInput("prompt", str(one)[:40], "a string, a list of strings, a list of token ids or a list of such lists is needed",
                            "要一个字符串、字符串的列表、token 编号的列表，或这种列表的列表")  # fmt: skip
-        if len(found[-1][0]) >= context:
-            raise BadInput("prompt", f"{len(found[-1][0])} tokens", f"it leaves no room in the model's context of {context} tokens; shorten it",
-                           f"模型的上下文只有 {context} 个 token，放不下续写；请缩短提示")  # fmt: skip
     return found
 
 

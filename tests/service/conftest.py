@@ -47,3 +47,17 @@ def server(_shared, use):
     _shared.idle_within(5)
     use(_shared)
     return _shared
+
+
+@pytest.fixture(scope="session")
+def _talking():
+    server = Server()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def talking(_talking, use):
+    """One service with its usual limits, for the tests that talk to its models."""
+    use(_talking)
+    return _talking

@@ -11,7 +11,7 @@ from compute import functions
 
 @pytest.fixture
 def document(server):
-    return httpx.get(f"{server.url}/openapi.json", trust_env=False).json()
+    return httpx.get(f"{server.url}/openapi.json", trust_env=False, timeout=60).json()  # the first call imports torch
 
 
 def references(node):
