@@ -89,6 +89,8 @@ def _tell(lang: str) -> None:
     state = _state()
     state["beat"] += 1
     seen, away = _look(state)
+    if seen and state["run"] not in ("", seen["run"]):
+        state["refused"] = None  # by a service that is no more
     data = {
         "beat": state["beat"], "done": state["done"], "form": asdict(state["form"]), "seen": seen, "away": _missing(away, lang),
         "refused": _told(state["refused"], lang), "where": _where(), "complaints": [each.message(lang) for each in state["complaints"]],
@@ -133,7 +135,8 @@ def _where() -> dict[str, str]:
 
 
 def _told(error: LabError | None, lang: str) -> dict[str, Any] | None:
-    return error and {"says": error.message(lang), "seconds": error.values.get("retry_after")}
+    """waiting: in the queue that is full; the page then says it in its own words, with the seconds running down."""
+    return error and {"says": error.message(lang), "seconds": error.values.get("retry_after"), "waiting": error.values.get("waiting")}
 
 
 def learner() -> str:

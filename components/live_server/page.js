@@ -4,7 +4,7 @@ const UNANSWERED = 6000;   // ms after which a question is asked once more
 const SETTLED = 600;       // ms after the last key before the address follows
 const REWRITE = 150, RESAY = 5000;   // ms between two figures and sentences to be read, and between two to be heard
 const SOON = 4;            // questions that follow quickly when something was sent: a short text is over in a moment
-const CARDS = 6;           // own requests that stay on the page
+const CARDS = 4;           // own requests that stay on the page when they are over
 const ICON = {
   reset: 'M4 10a6 6 0 1 0 2-4.5M4 3v4h4', link: 'M8 12l4-4M7 9l-2 2a3 3 0 0 0 4 4l2-2M13 11l2-2a3 3 0 0 0-4-4l-2 2',
   data: 'M10 3v9M6 9l4 4 4-4M4 17h12', help: 'M8 8a2 2 0 1 1 3 1.7c-.7.4-1 .8-1 1.6M10 14v.2',
@@ -153,6 +153,7 @@ function label(self) {
   put(find('.what span'), W(self, 'view.prompt'));
   put(self.send, W(self, 'view.send'));
   put(find('[data-do=slow]'), W(self, 'view.slow'));
+  put(find('[data-do=long]'), W(self, 'view.long'));
   put(find('[data-do=now]'), W(self, 'view.backToNow'));
   self.scrub.setAttribute('aria-label', W(self, 'view.past'));
   put(find('.mine h3'), W(self, 'view.mine'));
@@ -176,7 +177,7 @@ function label(self) {
 
 /** The sentence in which a learner says how much to write: selects inside words. */
 function wish(self) {
-  self.wish.replaceChildren(...W(self, 'view.wish').split('|').map((phrase) => {
+  self.wish.firstElementChild.replaceChildren(...W(self, 'view.wish').split('|').map((phrase) => {
     const span = el('span');
     span.append(...phrase.split(/(\[\w+\])/).map((part) => {
       const name = part.match(/^\[(\w+)\]$/)?.[1];
@@ -226,14 +227,15 @@ function draw(self) {
   drawLive(self);
 }
 
-/** What was refused, with the seconds that are left. */
+/** What was refused, with the seconds that are left; it is said aloud once. */
 function sayRefused(self) {
   const { refused } = self.data, node = self.form.querySelector('.refused');
   clearTimeout(self.counting);
-  const left = refused?.seconds ? Math.ceil(refused.seconds - (performance.now() - self.refusedAt) / 1000) : 0;
-  const words = !refused ? '' : !refused.seconds ? refused.says : left > 0 ? `${refused.says}${W(self, 'view.left', { n: left })}` : W(self, 'view.again');
-  if (node.dataset.says !== (refused?.says ?? '')) { node.dataset.says = refused?.says ?? ''; show(node, words); }   // an alert speaks once
-  else show(node, words);
+  node.hidden = !refused;
+  if (!refused) return put(node.firstChild, '');
+  const left = refused.seconds ? Math.ceil(refused.seconds - (performance.now() - self.refusedAt) / 1000) : 0;
+  put(node.firstChild, refused.waiting === null ? refused.says : W(self, 'view.full', refused));
+  put(node.lastChild, !refused.seconds ? '' : left > 0 ? W(self, 'view.left', { n: left }) : W(self, 'view.again'));
   if (left > 0) self.counting = setTimeout(() => self.root.isConnected && sayRefused(self), 1000);
 }
 
@@ -378,13 +380,13 @@ function texts(self) {
   if (!seen) return;
   const byRequest = new Map();
   for (const text of seen.texts) byRequest.set(text.request, [...(byRequest.get(text.request) ?? []), text]);
-  const ids = [...byRequest.keys()].sort((a, b) => b - a).slice(0, CARDS);
+  const newest = [...byRequest.keys()].sort((a, b) => b - a), ids = newest.filter((id, at) => at < CARDS || byRequest.get(id).some((text) => !text.finish || (busy(self) && (self.h.written.get(text.sequences[0]) ?? 0) < text.tokens)));
   for (const [id, card] of self.cards) if (!ids.includes(id)) { card.node.remove(); self.cards.delete(id); }
   ids.toReversed().forEach((id) => {
     if (!self.cards.has(id)) { const card = cardOf(self, id); self.cards.set(id, card); self.texts.prepend(card.node); }
     const card = self.cards.get(id);
     card.texts = byRequest.get(id).sort((a, b) => a.index - b.index);
-    card.stop.hidden = card.texts.every((text) => text.finish);
+    card.open = card.texts.some((text) => !text.finish);
   });
   let none = self.texts.querySelector('.none');
   if (!ids.length && !none) self.texts.append((none = el('p', 'none', W(self, 'view.none'))));
@@ -405,13 +407,14 @@ function cardOf(self, request) {
 function reveal(self, now) {
   const { h } = self;
   for (const card of self.cards.values()) {
+    card.stop.hidden = !card.open || !self.data.seen;
     put(card.head.querySelector('b'), `${W(self, 'view.you')} ${card.texts[0].request + 1}`);
     card.texts.forEach((text, i) => {
       const part = (card.parts[i] ??= paragraph(card)), id = text.sequences[0], life = h.lives.get(id);
       const written = h.written.get(id) ?? 0, all = self.still.matches || !busy(self) || written >= text.tokens || (life && life.finished !== null && life.finished < (h.steps[0]?.began ?? 0));
       put(part.prompt, text.prompt);
       put(part.written, all ? text.text : text.text.slice(0, Math.floor((text.text.length * written) / Math.max(1, text.tokens))));
-      part.p.classList.toggle('writing', !(all && text.finish));
+      part.p.classList.toggle('writing', Boolean(self.data.seen) && !(all && text.finish));
       const begun = life && life.admitted !== null && life.admitted <= moment(h);
       const state = stateOf(self, text, all, written, begun, now.waiting.findIndex((each) => each.request === text.request));
       put(part.facts, [state, ...(all && text.finish && text.tokens ? facts(self, text) : written ? [W(self, 'view.tokensSoFar', { n: all ? text.tokens : written })] : [])].join(' · '));
@@ -459,7 +462,7 @@ function say(self, now) {
   };
   let words = W(self, `says.${kind}${kind === 'own' || kind === 'others' ? alone : ''}`, values);
   if (kind === 'stands' && shared(h) > 1) words += W(self, 'says.together', values);
-  if (now.runs && now.waiting.length) words += W(self, mineWaits >= 0 ? 'says.queueOwn' : 'says.queue', { ...values, place: mineWaits + 1 });
+  if (kind !== 'away' && now.runs && now.waiting.length) words += W(self, mineWaits >= 0 ? 'says.queueOwn' : 'says.queue', { ...values, place: mineWaits + 1 });
   put(self.sentence, words);
   if (kind !== self.saidKind || time - self.saidAt > RESAY) { put(self.aloud, words); self.lanes.setAttribute('aria-label', words); self.saidAt = time; }
   self.saidKind = kind;
@@ -481,6 +484,7 @@ function act(self, b) {
   const does = {
     slow: () => { self.slow = !self.slow; b.setAttribute('aria-pressed', String(self.slow)); run(self); },
     now: () => { self.back = null; draw(self); },
+    long: () => { self.prompt.value = W(self, 'view.longPrompt'); self.form.oninput(); self.prompt.focus(); },
     cancel: () => { b.disabled = true; press(self, 'cancel', +b.dataset.value); },
     reset: () => { Object.assign(self, { back: null, slow: true }); self.root.querySelector('[data-do=slow]').setAttribute('aria-pressed', 'true'); press(self, 'reset'); },
     link: () => copy(location.href).then(() => note(self, W(self, 'view.copied'))),
