@@ -21,7 +21,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from compute import sampling as rules
 from compute.batching import PolicyName, Preemption, Read, Scheduler, Sequence
+from compute.engine.decoding import Decoder, fits
 from compute.engine.generate import check_request, pick
 from compute.engine.loader import Model
 from compute.engine.model import hidden_states, logits
@@ -41,7 +43,7 @@ KV_BYTES = 256 * 2**20  # for the block pool, unless a number of blocks is given
 @dataclass(frozen=True)
 class Ask:
     """One request. n texts are written from the prompt, the i-th with the random numbers of seed + i. logprobs: how many of
-    the likeliest tokens come along with each one's own, None for neither."""
+    the likeliest tokens come along with each one's own, None for neither; measured: with what each was drawn from."""
 
     tokens: tuple[int, ...]
     max_new_tokens: int
@@ -51,12 +53,14 @@ class Ask:
     n: int = 1
     ignore_end: bool = False
     logprobs: int | None = None
+    measured: bool = False
 
 
 @dataclass(frozen=True)
 class Piece:
     """One written token of the index-th text. text: what a reader sees arrive. logprob and top (token, logprob): nats, under
-    the model itself, temperature 1 and nothing cut; only if asked for. finish as in `generate`."""
+    the model itself, temperature 1 and nothing cut; entropy (nats) and kept (tokens that could have been drawn) of the
+    distribution that it was drawn from; both only if asked for. finish as in `generate`."""
 
     index: int
     token: int
@@ -64,6 +68,8 @@ class Piece:
     finish: Literal["", "stop", "length"] = ""
     logprob: float | None = None
     top: tuple[tuple[int, float], ...] = ()
+    entropy: float | None = None
+    kept: int | None = None
 
 
 Hear = Callable[[Piece], None]
@@ -118,6 +124,7 @@ class Engine:
         self.pool = BlockPool(wanted, block_size, caching=caching)
         self.scheduler = Scheduler(self.pool, slots, policy, budget=budget, preemption=preemption, ahead=ahead)
         self.cache = PagedCache(model.weights, wanted, block_size)
+        self.decoder = Decoder(model.weights, self.cache) if fits(model.weights) else None
         self.guess = guess
         self.recorder = Recorder(self.scheduler, "second")
         self.texts: dict[Sequence, Text] = {}
@@ -246,11 +253,15 @@ class Engine:
         if not reads:
             return {}, [], []
         torch.set_num_threads(self.model.threads)
+        if self.decoder and all(read.tokens == 1 and not read.prefill for read in reads):
+            parts = [Part(read.sequence.table.blocks, read.start, 1) for read in reads]
+            found = self.decoder.logits([read.sequence.ids[-1] for read in reads], parts)
+            return self._write(found, [(read.sequence, 1) for read in reads], drafts)
         parts, fed = [], []
         for read in reads:
             guesses = drafts.get(read.sequence, NO_DRAFT).tokens
             new = read.sequence.ids[read.start : read.start + read.tokens] if read.prefill else [read.sequence.ids[-1], *guesses]
-            parts.append(Part(tuple(read.sequence.table.blocks), read.start, len(new)))
+            parts.append(Part(read.sequence.table.blocks, read.start, len(new)))
             fed += new
         step = Step(self.cache, parts)
         states = hidden_states(self.model.weights, torch.tensor([fed]), step, step.positions)[0]  # (N, M)
@@ -273,7 +284,7 @@ class Engine:
 
     def _write(self, found: Tensor, writers: Row[tuple[Sequence, int]], drafts: dict[Sequence, Draft]) -> Written:
         """found (rows, V): logits, `count` rows for each writer one after the other."""
-        best = found.argmax(-1).tolist()
+        best = found.numpy().argmax(-1).tolist()  # many times as fast as torch on a CPU
         tokens, ended, told, at = {}, [], [], 0
         for sequence, count in writers:
             mine = found[at : at + count]
@@ -310,7 +321,8 @@ class Engine:
             if finish and not text.gate.found:
                 shown += text.gate.push(text.stream.flush()) + text.gate.flush()
             logprob, top = (None, ()) if ask.logprobs is None else logprobs(found[i], token, ask.logprobs)
-            pieces.append(Piece(text.index, token, shown, finish, logprob, top))
+            entropy, kept = spread(found[i], ask.sampling) if ask.measured else (None, None)
+            pieces.append(Piece(text.index, token, shown, finish, logprob, top, entropy, kept))
             if finish:
                 break
         return pieces
@@ -333,6 +345,12 @@ def logprobs(row: Tensor, token: int, most: int) -> tuple[float, tuple[tuple[int
     total = row.logsumexp(0)
     values, tokens = row.topk(min(most, len(row))) if most else (row[:0], torch.arange(0))
     return float(row[token] - total), tuple(zip(tokens.tolist(), (values - total).tolist()))
+
+
+def spread(row: Tensor, sampling: Sampling) -> tuple[float, int]:
+    """(entropy in nats, tokens kept) of the distribution that logits (V) and the rule give."""
+    p = rules.probabilities(row.numpy(), sampling)
+    return float(rules.entropy(p)), int((p > 0).sum())
 
 
 def default_blocks(model: Model, slots: int, block_size: int) -> int:

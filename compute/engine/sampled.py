@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from typing import Annotated, Any
 
 import numpy as np
@@ -16,12 +17,14 @@ from pydantic import Field
 from torch import Tensor
 
 from compute import sampling as rules
+from compute.engine.engine import Ask, Piece
 from compute.engine.generate import check_request
 from compute.engine.loader import Model
 from compute.engine.model import KVCache, hidden_states, logits
 from compute.engine.registry import shared
+from compute.engine.running import Running, running
 from compute.engine.served import ModelId, Sentence, circumstances
-from compute.errors import Cancelled
+from compute.errors import Cancelled, LabError
 from compute.sampling import GREEDY, Order, Sampling
 
 
@@ -145,9 +148,8 @@ def sample_texts(
 
     first = _first(loaded, tokens)
     seeds = range(seed, seed + count)
-    rows = continue_rows(loaded, [tokens] * count, new, rule, seeds, stepped=stepped)
-    if cancelled():
-        raise Cancelled()
+    ask = Ask(tuple(tokens), new, rule, seed, n=count, ignore_end=True, measured=True)
+    rows = rows_of(running(model), ask, stepped, cancelled)
     named = first.topk(min(NAMED, len(first))).indices.tolist()
     return Continuations(
         text, tuple(map(loaded.tokenizer.piece, tokens)), {model: [round(x, 6) for x in first.tolist()]},
@@ -155,6 +157,34 @@ def sample_texts(
         {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "order": order, "seed": seed},
         tuple(described(loaded, row, s) for row, s in zip(rows, seeds)), circumstances(loaded) | {"new": new},
     )  # fmt: skip
+
+
+LOOK_SECONDS = 0.5  # how often somebody who waits for a token asks whether it is still wanted
+
+
+def rows_of(engine: Running, ask: Ask, stepped: Callable[[int], bool], cancelled: Callable[[], bool]) -> list[Row]:
+    """The texts of a measured ask, written among everybody else's; `stepped` as in `continue_rows`. Raises Cancelled when it
+    or `cancelled` says so, and whatever ends the request."""
+    heard: SimpleQueue[Piece | LabError] = SimpleQueue()
+    pieces: list[list[Piece]] = [[] for _ in range(ask.n)]
+    request = engine.submit(ask, heard.put)
+    try:
+        for step in range(ask.max_new_tokens):
+            while min(map(len, pieces)) <= step:
+                try:
+                    one = heard.get(timeout=LOOK_SECONDS)
+                except Empty:
+                    if cancelled():
+                        raise Cancelled() from None
+                    continue
+                if isinstance(one, LabError):
+                    raise one
+                pieces[one.index].append(one)
+            if stepped(step):
+                raise Cancelled()
+    finally:
+        engine.cancel(request)
+    return [Row(tuple(p.token for p in row), tuple(p.entropy for p in row), tuple(p.kept for p in row)) for row in pieces]
 
 
 def _first(model: Model, tokens: Sequence[int]) -> Tensor:

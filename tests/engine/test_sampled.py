@@ -7,8 +7,10 @@ import pytest
 
 from compute import functions
 from compute import sampling as rules
+from compute.engine.engine import Ask
 from compute.engine.generate import generate
 from compute.engine.registry import shared
+from compute.engine.running import running
 from compute.engine.sampled import continue_rows, described, sample_texts
 from compute.errors import BadInput, Cancelled
 from compute.sampling import GREEDY, ORDERS, Sampling
@@ -93,6 +95,24 @@ def test_the_service_and_the_command_line_say_the_same():
     logits = functions.call("next.logits", {"text": "春风", "models": ["mini-256"]})["logits"]["mini-256"]
     np.testing.assert_allclose(one["logits"]["mini-256"], logits, atol=2e-5)
     assert functions.function("sampling.texts").where == "service"
+
+
+@pytest.mark.parametrize("rule", [Sampling(1.3, top_p=0.9), Sampling(0.7, 40, 0.95, 0.05, "vllm"), Sampling(1.2, min_p=0.1, order="llama.cpp")], ids=str)
+def test_texts_written_among_everybody_elses_are_the_same(rule):
+    """Against the batch of their own, while the engine writes for others. Catches: seeds by slot, draws measured one token late
+    or without the rule, an end token that ends the row."""
+    model, text = shared().get("mini-64"), "春风又绿江南岸，小明把苹果给了小红，小红很高兴。"
+    others = [running("mini-64").submit(Ask((7, 8, 9), 300, Sampling(), seed, ignore_end=True)) for seed in range(3)]
+    asked = {"temperature": rule.temperature, "top_k": rule.top_k, "top_p": rule.top_p, "min_p": rule.min_p, "order": rule.order}
+    alone = continue_rows(model, [model.tokenizer.encode(text)] * 3, 16, rule, (11, 12, 13))
+    for _ in range(2):  # the second time the prompt is found in the prefix cache
+        made = sample_texts("mini-64", text, count=3, new=16, seed=11, **asked)
+        for ours, row, seed in zip(made.continuations, alone, (11, 12, 13)):
+            wanted = described(model, row, seed)
+            assert replace(ours, entropy=0) == replace(wanted, entropy=0) and ours.entropy == pytest.approx(wanted.entropy, abs=1e-4)
+    assert not any(other.ended for other in others), "the neighbours had gone"
+    for other in others:
+        running("mini-64").cancel(other)
 
 
 def test_greedy_writes_one_text_and_progress_is_told():
