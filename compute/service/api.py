@@ -236,7 +236,7 @@ async def live_answer(path: str, params: dict[str, Any], learner: str) -> Respon
     def work() -> bytes:
         from compute.service import live  # imports torch
 
-        return json.dumps(live.ROUTES[path](params, learner), allow_nan=False, separators=(",", ":")).encode()
+        return live.ROUTES[path](params, learner).encode()
 
     return Response(await run_in_threadpool(work), 200, {"Cache-Control": "no-store"}, JSON_TYPE)
 

@@ -241,7 +241,7 @@ def _live_here(path: str, asked: dict[str, Any], learner: str) -> dict[str, Any]
     from compute.service import live as here  # imports torch, which belongs in this process only when everything runs here
 
     try:
-        return plain(here.ROUTES[path](asked, learner))
+        return live_from(here.ROUTES[path](asked, learner).encode())
     except LabError as error:
         raise as_sent(error) from None
     except Exception as error:

@@ -20,10 +20,12 @@ Of others only numbers leave the service: lengths, times, blocks. Texts are the 
 
 from __future__ import annotations
 
+import json
 import secrets
 import threading
 import time
 from dataclasses import fields
+from functools import lru_cache
 from operator import attrgetter
 from typing import Annotated, Any
 
@@ -31,7 +33,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from compute import functions
 from compute.engine.engine import Ask
-from compute.engine.running import Look, Request, Running, everyone, running
+from compute.engine.running import KEPT_STEPS, Look, Request, Running, everyone, running
 from compute.engine.served import ModelId
 from compute.errors import BadInput, UnknownName
 from compute.sampling import Sampling
@@ -66,15 +68,14 @@ class Cancel(Asked):
     request: int
 
 
-def view(asked: dict[str, Any], learner: str) -> dict[str, Any]:
+def view(asked: dict[str, Any], learner: str) -> str:
     """A snapshot, as above. Raises BadInput, UnknownName, or the ModelError of the model's files."""
     params = functions.made(View, asked)
     engine = running(params.model)
-    learners = _class.seen(learner)
-    return snapshot(engine, params.since, learner) | {"learners": learners}
+    return snapshot(engine, params.since, learner, _class.seen(learner))
 
 
-def send(asked: dict[str, Any], learner: str) -> dict[str, Any]:
+def send(asked: dict[str, Any], learner: str) -> str:
     """{"version", "request", "model", "seed"}. Raises BadInput, UnknownName, Busy, or the ModelError of the model's files."""
     params = functions.made(Send, asked)
     engine = running(params.model)
@@ -88,10 +89,10 @@ def send(asked: dict[str, Any], learner: str) -> dict[str, Any]:
         request = engine.submit(ask, learner=learner, prompt=params.text)
     except BadInput as error:
         raise error.named(prompt="text", max_new_tokens="max_tokens") from None
-    return {"version": LIVE_VERSION, "request": request.number, "model": engine.model.name, "seed": seed}
+    return encode({"version": LIVE_VERSION, "request": request.number, "model": engine.model.name, "seed": seed})
 
 
-def cancel(asked: dict[str, Any], learner: str) -> dict[str, Any]:
+def cancel(asked: dict[str, Any], learner: str) -> str:
     """Ends a request of this learner; harmless when it has ended. Raises UnknownName for anybody else's."""
     number = functions.made(Cancel, asked).request
     mine = {request.number: (engine, request) for engine in everyone() for request in engine.of(learner)}
@@ -99,10 +100,10 @@ def cancel(asked: dict[str, Any], learner: str) -> dict[str, Any]:
         raise UnknownName("request", "请求", number, [str(one) for one in sorted(mine)] or ["—"])
     engine, request = mine[number]
     engine.cancel(request)
-    return {"version": LIVE_VERSION}
+    return encode({"version": LIVE_VERSION})
 
 
-ROUTES = {"/live": view, "/live/send": send, "/live/cancel": cancel}
+ROUTES = {"/live": view, "/live/send": send, "/live/cancel": cancel}  # (what was asked, learner) → JSON
 
 
 def trace(model: ModelId = "mini-256") -> Trace:
@@ -113,25 +114,34 @@ def trace(model: ModelId = "mini-256") -> Trace:
 # ---- a snapshot
 
 
-def snapshot(engine: Running, since: int, learner: str) -> dict[str, Any]:
-    """All but the number of learners."""
+def snapshot(engine: Running, since: int, learner: str, learners: int) -> str:
+    """The JSON of a snapshot. A class looks once a second, so what is the same for all is written once."""
     look, steps, lives = engine.look(since)
     mine = engine.of(learner)
     ids = {sequence.id for request in mine for sequence in request.ticket.sequences}
     scheduler, pool = engine.engine.scheduler, engine.engine.pool
     now = engine.engine.now()
-    return {
+    head = encode({
         "version": LIVE_VERSION, "model": engine.model.name, "policy": scheduler.policy, "slots": scheduler.slots,
         "blocks": pool.total, "block_size": pool.block_size, "now": now, "first": look.first, "next": look.next,
-        "steps": [record(step) | {"index": index} for index, step in steps],
         "sequences": [record(life) for life in lives.values()],
         "mine": sorted(ids),
         "queue": [{"id": id, "request": request, "mine": id in ids, "prompt": prompt} for id, request, prompt in look.queue],
         "tables": {str(id): blocks for id, blocks, _ in look.tables},
         "filled": filled(look, pool.block_size), "refs": look.refs, "cached": look.cached,
-        "tokens_per_second": look.tokens_per_second,
+        "tokens_per_second": look.tokens_per_second, "learners": learners,
         "texts": [text for request in mine for text in texts(request, now)],
-    }  # fmt: skip
+    })  # fmt: skip
+    return f'{head[:-1]},"steps":[{",".join(encoded(index, step) for index, step in steps)}]}}'
+
+
+def encode(value: dict[str, Any]) -> str:
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))
+
+
+@lru_cache(2 * KEPT_STEPS)
+def encoded(index: int, step: Step) -> str:
+    return encode(record(step) | {"index": index})
 
 
 def record(one: Step | Life) -> dict[str, Any]:
