@@ -46,6 +46,8 @@ NEWS = "live-server/news"
 TOKENS, TEMPERATURES, SAMPLES = (16, 32, 64, 128, 256), (0.0, 0.5, 0.8, 1.0, 1.5), (1, 2, 4)  # to choose from
 LONGEST_PROMPT = 400
 REMEMBERED = 50  # presses
+RECENT = 600  # steps that a page begins with; the service keeps more
+NEVER = 2**53  # a step that no engine reaches
 PROMPT = {"zh": PROMPTS["giving"], "en": PROMPTS["english"]}
 
 
@@ -102,8 +104,9 @@ def _look(state: dict[str, Any]) -> tuple[dict[str, Any] | None, LabError | None
     """How the engine stands, with the steps that the browser lacks; or why nobody can say."""
     try:
         run = str(client.status().pid)
+        who = {"model": state["form"].model, "learner": learner()}
         since = state["since"] if run == state["run"] else 0
-        seen = client.live(since, model=state["form"].model, learner=learner())
+        seen = client.live(since or max(0, client.live(NEVER, **who)["next"] - RECENT), **who)
     except LabError as away:
         return None, away
     return brief(seen) | {"run": run}, None

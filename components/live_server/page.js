@@ -1,9 +1,9 @@
 // The page itself: the form, the figures, the texts, and when to ask for news. Drawing is in lanes.js and blocks.js.
-const LOOK = { sent: 70, mine: 350, running: 1000, idle: 2000, away: 4000, hidden: 15000 };   // ms from an answer to the next question
+const LOOK = { sent: 120, mine: 600, running: 1000, idle: 2000, away: 4000, hidden: 15000 };   // ms from an answer to the next question
 const UNANSWERED = 6000;   // ms after which a question is asked once more
 const SETTLED = 600;       // ms after the last key before the address follows
 const REWRITE = 150, RESAY = 5000;   // ms between two figures and sentences to be read, and between two to be heard
-const SOON = 4;            // questions that follow quickly when something was sent: a short text is over in a moment
+const SOON = 3;            // questions that follow quickly when something was sent: a short text is over in a moment
 const CARDS = 4;           // own requests that stay on the page when they are over
 const ICON = {
   reset: 'M4 10a6 6 0 1 0 2-4.5M4 3v4h4', link: 'M8 12l4-4M7 9l-2 2a3 3 0 0 0 4 4l2-2M13 11l2-2a3 3 0 0 0-4-4l-2 2',

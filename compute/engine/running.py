@@ -22,7 +22,8 @@ from compute.trace import Life, Step, Trace
 
 SLOTS = 8
 MOST_WAITING = 128  # requests, of all
-KEPT_STEPS = 600
+KEPT_STEPS = 4000  # a small model makes a thousand a second, and pages look every second or two
+TRACE_STEPS = 1200  # of these, what is replayed
 KEPT_TEXTS = 8  # finished requests of one learner
 KEPT_LEARNERS = 1000
 PACE_SECONDS = 2.0  # of work, over which tokens per second are counted
@@ -271,12 +272,11 @@ class Running:
         return look, steps, {id: lives[id] for id in sorted(ids) if id in lives}
 
     def trace(self) -> Trace:
-        """All steps that are kept, as the player reads them."""
-        look, steps, lives = self.look()
-        s = self.engine.scheduler
-        return Trace(
-            s.policy, s.slots, s.pool.total, s.pool.block_size, tuple(lives.values()), tuple(step for _, step in steps), "second", look.first
-        )
+        """The latest steps, as the player reads them."""
+        look, steps, lives = self.look(self._look.next - TRACE_STEPS)
+        steps, s = steps[-TRACE_STEPS:], self.engine.scheduler
+        first = look.next - len(steps)
+        return Trace(s.policy, s.slots, s.pool.total, s.pool.block_size, tuple(lives.values()), tuple(step for _, step in steps), "second", first)
 
 
 _runnings: dict[str, Running] = {}

@@ -137,16 +137,17 @@ def test_reset_brings_the_form_back(page):
 
 
 def test_the_steps_asked_for_are_of_the_run_that_the_browser_has_seen(page, monkeypatch):
-    """Catches a restarted service that is asked for the steps after the old one's last, of which it has none."""
+    """Catches a restarted service that is asked for the steps after the old one's last, of which it has none, and a page that
+    begins with all that the service keeps."""
     state, _ = page
     asked = []
     monkeypatch.setattr(live_server.client, "status", lambda: SimpleNamespace(pid=5))
-    monkeypatch.setattr(live_server.client, "live", lambda since, **more: asked.append(since) or {"steps": [], "refs": [], "filled": []})
+    monkeypatch.setattr(live_server.client, "live", lambda since, **more: asked.append(since) or {"steps": [], "refs": [], "filled": [], "next": 1000})
     state.update(since=40, run="5")
     assert live_server._look(state)[0]["run"] == "5"
     state.update(since=40, run="4")
     live_server._look(state)
-    assert asked == [40, 0]
+    assert asked == [40, live_server.NEVER, 1000 - live_server.RECENT]
 
 
 @pytest.mark.parametrize("lang", ["zh", "en"])
