@@ -95,7 +95,7 @@ def _tell(lang: str) -> None:
         state["refused"] = None  # by a service that is no more
     data = {
         "beat": state["beat"], "done": state["done"], "form": asdict(state["form"]), "seen": seen, "away": _missing(away, lang),
-        "refused": _told(state["refused"], lang), "where": _where(), "complaints": [each.message(lang) for each in state["complaints"]],
+        "refused": _told(state["refused"], lang), "complaints": [each.message(lang) for each in state["complaints"]],
     }  # fmt: skip
     _news(key=NEWS, data=plain(data), height=1, on_ask_change=_asked)
 
@@ -129,12 +129,6 @@ def _missing(away: LabError | None, lang: str) -> str:
     if away and away.code == "unavailable":  # whose own sentence speaks of stored results
         return load_words(HERE / "text.toml", lang)("view.away")
     return away.message(lang) if away else ""
-
-
-def _where() -> dict[str, str]:
-    """Of the machine behind the numbers."""
-    status = client.status()
-    return {name: getattr(status, name) or "" for name in ("device", "machine", "torch")}
 
 
 def _told(error: LabError | None, lang: str) -> dict[str, Any] | None:

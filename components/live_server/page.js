@@ -469,9 +469,9 @@ function say(self, now) {
 }
 
 function papers(self) {
-  const { seen, where } = self.data, list = self.root.querySelector('.papers dl');
+  const { seen } = self.data, list = self.root.querySelector('.papers dl');
   if (!seen) return;
-  const values = { model: seen.model, policy: W(self, `policy.${seen.policy}`), slots: seen.slots, blocks: seen.blocks, size: seen.block_size, device: where.device, machine: where.machine, torch: where.torch };
+  const values = { model: seen.model, policy: W(self, `policy.${seen.policy}`), slots: seen.slots, blocks: seen.blocks, size: seen.block_size, ...seen.conditions };
   const said = JSON.stringify([values, self.lang]);
   if (list.dataset.said === said) return;
   list.dataset.said = said;

@@ -11,6 +11,7 @@ A snapshot, of `view`:
      "tables": {"sequence id": [physical blocks]},
      "filled": [cells written, by block], "refs": [owners, by block], "cached": [free blocks that can still be found],
      "tokens_per_second": written, over the last two seconds of work, "learners": seen in the last minute,
+     "conditions": what a measured number says of model and machine ("dtype", "device", "threads", …),
      "texts": [{"request", "index", "sequences": [its id; empty until it has begun], "prompt", "text", "tokens",
                 "finish": "" | "stop" | "length" | "cancelled" | "error", "seconds": from sending to now or its end,
                 "ttft": seconds until the first token, or null, "error": null or the error's {code, values, message}}, …]}
@@ -34,7 +35,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from compute import functions
 from compute.engine.engine import Ask
 from compute.engine.running import KEPT_STEPS, Look, Request, Running, everyone, running
-from compute.engine.served import ModelId
+from compute.engine.served import ModelId, circumstances
 from compute.errors import BadInput, UnknownName
 from compute.sampling import Sampling
 from compute.service.schema import LIVE_VERSION
@@ -130,6 +131,7 @@ def snapshot(engine: Running, since: int, learner: str, learners: int) -> str:
         "tables": {str(id): blocks for id, blocks, _ in look.tables},
         "filled": filled(look, pool.block_size), "refs": look.refs, "cached": look.cached,
         "tokens_per_second": look.tokens_per_second, "learners": learners,
+        "conditions": circumstances(engine.model),
         "texts": [text for request in mine for text in texts(request, now)],
     })  # fmt: skip
     return f'{head[:-1]},"steps":[{",".join(encoded(index, step) for index, step in steps)}]}}'

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 
 import pytest
@@ -152,17 +153,16 @@ def test_ones_own_request_is_cancelled(open_live):
     assert_clean(page)
 
 
-@pytest.mark.parametrize("lang,words", [("zh", "秒"), ("en", "Try again in about")])
-def test_too_many_requests_are_refused_with_the_seconds(open_live, lang, words):
+def test_too_many_requests_are_refused_with_the_seconds(open_live):
     """Catches a refusal without the time, and a press that is lost without a word."""
-    page = open_live(f"{LONG}&live-server.n=4", lang=lang)
+    page = open_live(f"{LONG}&live-server.n=4", lang="zh")
     refused = page.locator(".live .refused")
     for _ in range(30):
         press(page)
         if refused.is_visible():
             break
     until(page, refused.is_visible, 5)
-    assert words in refused.inner_text() and any(c.isdigit() for c in refused.inner_text())
+    assert re.search(r"约 \d+ 秒后再试", refused.inner_text()), refused.inner_text()
     assert page.locator(".live .send").is_enabled()
     assert_clean(page)
     for _ in range(page.locator(".live article").count()):  # nobody waits for these texts
@@ -170,10 +170,9 @@ def test_too_many_requests_are_refused_with_the_seconds(open_live, lang, words):
             rest.first.click()
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_a_narrow_screen_and_keys(open_live, theme):
+def test_a_narrow_screen_and_keys(open_live):
     """Catches a page that a phone must scroll sideways, and a request that needs a mouse."""
-    page = open_live(lang="en", width=390, height=844, theme=theme)
+    page = open_live(lang="en", width=390, height=844, theme="dark")
     page.locator(".live .prompt").focus()
     page.keyboard.press("Enter")
     until(page, lambda: finished(page), 60)

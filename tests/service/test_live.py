@@ -22,7 +22,7 @@ from tests.service.test_openai import client_of
 
 FIELDS = {
     "version", "model", "policy", "slots", "blocks", "block_size", "now", "first", "next", "steps", "sequences", "mine", "queue", "tables", "filled",
-    "refs", "cached", "tokens_per_second", "learners", "texts",
+    "refs", "cached", "tokens_per_second", "learners", "conditions", "texts",
 }  # fmt: skip
 ANN, BOB = "ann-4f1c", "bob-97e2"
 
@@ -51,7 +51,7 @@ def settled(learner: str = "", model: str = "mini-64", since: int = 0) -> dict:
 def test_what_is_sent_is_found_in_the_snapshots(reach):
     """Catches: a text that never comes back, a step that is not told, times of another clock, a tuple here and a list there."""
     first = client.live(model="mini-64", learner=ANN)
-    assert set(first) == FIELDS and first["model"] == "mini-64"
+    assert set(first) == FIELDS and first["model"] == "mini-64" == first["conditions"]["model"] and first["conditions"]["dtype"] == "float32"
     sent = client.send("小明把苹果给了", max_tokens=12, temperature=0, n=2, model="mini-64", learner=ANN)
     seen = settled(ANN, since=first["next"])
     mine = [text for text in seen["texts"] if text["request"] == sent["request"]]
