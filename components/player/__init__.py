@@ -67,6 +67,7 @@ def show(widget, key: str, stage, alt: str, lang: str, t: int | None = None, mov
         key=key,
         data={
             "stage": stage.data, "steps": stage.steps, "height": stage.height, "start": stage.start, "t": min(max(reached, 0), stage.steps - 1),
+            "placed": st.session_state.get(f"{key}/placed", 0),
             "alt": alt, "lang": lang, "name": words("title"), "labels": _labels(lang),
             "words": {k: v for k, v in words.table.items() if k.startswith("view.")},
         },
@@ -83,7 +84,9 @@ def step(key: str) -> int | None:
 
 def place(key: str, t: int | None) -> None:
     """Move it from Python: to a step, or back to where the stage opens. Nothing happens where no step was ever reached,
-    as under a chart, whose selection is kept by the same key and may not be written to."""
+    as under a chart, whose selection is kept by the same key and may not be written to. The browser hears how often that was, as
+    it must tell this from its own steps coming back."""
+    st.session_state[f"{key}/placed"] = st.session_state.get(f"{key}/placed", 0) + 1
     if "t" in (st.session_state.get(key) or ()):
         st.session_state[key]["t"] = t
 

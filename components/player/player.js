@@ -17,7 +17,7 @@ class Player {
     const $ = (selector) => root.querySelector(selector);
     Object.assign(this, {
       root, box: $('.player'), frame: $('.picture'), bar: $('.transport'), scrub: $('.scrub'), out: $('output'), speed: $('.speed'), said: $('.said'),
-      t: 0, drawn: null, playing: false, sent: [], local: {}, measured: new Map(), colours: new Map(), still: matchMedia('(prefers-reduced-motion: reduce)'),
+      t: 0, drawn: null, playing: false, own: false, local: {}, measured: new Map(), colours: new Map(), still: matchMedia('(prefers-reduced-motion: reduce)'),
     });
     const canvas = VIEW.surface === 'canvas';
     this.picture = canvas ? document.createElement('canvas') : document.createElementNS('http://www.w3.org/2000/svg', 'svg');
@@ -66,9 +66,9 @@ class Player {
     this.send = component.setStateValue;
     this.data = data;
     this.steps = Math.max(1, data.steps);
-    if (first) this.t = data.t;
-    else if (data.t === this.t || this.sent.includes(data.t)) { if (data.t === this.t) this.sent = []; }   // our own word coming back
-    else { this.sent = []; this.t = this.told = data.t; }                                                  // Python moved it
+    if (first || data.placed !== this.placed) this.own = false;   // Python says where; else data.t may be our own word, coming late
+    if (!this.own) this.t = this.told = data.t;
+    this.placed = data.placed;
     if (!first && this.steps - 1 !== last && this.t === last && data.start === this.steps - 1) this.t = data.start;   // a longer run, seen to its end
     this.t = this.within(this.t);
     const L = data.labels;
@@ -88,6 +88,7 @@ class Player {
   within(t) { return Math.min(Math.max(0, t), this.steps - 1); }
 
   go(t, settle = true) {
+    this.own = true;
     this.t = this.within(t);
     this.draw();
     if (settle && !this.playing) { clearTimeout(this.settling); this.settling = setTimeout(() => this.commit(), SETTLED_MS); }
@@ -133,7 +134,6 @@ class Player {
     this.said.textContent = this.saying;   // a screen reader hears the step that was reached, not every one on the way
     if (this.steps < 2 || this.told === this.t) return;
     this.told = this.t;
-    this.sent.push(this.t);
     this.send('t', this.t);
   }
 

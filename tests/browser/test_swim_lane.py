@@ -56,6 +56,26 @@ def test_the_step_is_in_the_address_and_the_same_after_going_back(open_page):
     assert canvas.evaluate("canvas => canvas.toDataURL()") == seen
 
 
+def test_going_back_at_once_after_two_quick_steps(open_page):
+    """Catches a step that the address asks for and the player takes for its own word of a moment ago: they disagree then."""
+    page = open_page(f"{LESSON}&swim-lane.t=150", lang="en")
+    player = instrument(page).locator(".player")
+    at = "(t) => new URL(location).searchParams.get('swim-lane.t') === String(t)"
+    for t in (151, 152, 153):
+        player.focus()
+        page.keyboard.press("ArrowRight")
+        page.wait_for_function(at, arg=t, polling=2, timeout=SECONDS)
+        page.keyboard.press("ArrowRight")
+        page.evaluate(f"""(t) => new Promise((done) => {{
+          const look = () => (({at})(t + 1) ? done(history.back()) : setTimeout(look, 2));
+          look();
+        }})""", t)
+        page.wait_for_function(at, arg=t, timeout=SECONDS)
+        page.wait_for_timeout(700)
+        wait_idle(page)
+        assert player.get_attribute("data-t") == str(t) and page.evaluate(at, t)
+
+
 def test_the_live_servers_trace_replays_in_the_lesson(open_page, server, monkeypatch):
     """Catches: a record of the engine that the lesson's player cannot draw."""
     monkeypatch.setenv("INFERENCE_LAB_COMPUTE", server.compute)

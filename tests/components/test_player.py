@@ -257,6 +257,19 @@ def test_python_can_move_it(open_toy):
     assert toy.t == 20
 
 
+def test_a_control_moved_in_mid_play_does_not_stop_or_set_back(open_toy):
+    """Catches a run that jumps back to the step Python last heard of, as it hears nothing while the player plays."""
+    toy = open_toy()
+    toy.press("ArrowRight")
+    toy.settle()
+    toy.press(" ")
+    toy.page.wait_for_timeout(600)
+    toy.page.get_by_text("capitals").click()
+    toy.page.wait_for_selector("text=/[B-Z] step/")
+    toy.page.wait_for_timeout(200)
+    assert toy.box.get_attribute("data-playing") is not None and toy.t >= 6
+
+
 def test_the_text_equivalent_follows(open_toy):
     """Catches an aria-label that describes another step."""
     toy = open_toy()
