@@ -53,7 +53,8 @@ class Html:
 
 @dataclass(frozen=True)
 class Readout:
-    """A big figure under the picture. `change` says how it moved since the state before."""
+    """A big figure under the picture; a value "32.6 | 83.8" is two that stand side by side. `change` says how it moved since the
+    state before."""
 
     label: str
     value: str
@@ -103,12 +104,14 @@ class Guess:
 @dataclass(frozen=True)
 class Live:
     """A run on the compute service. arguments(params) feed its function; run(params, answer) makes the result.
-    when: at which Params the button is there. about: an answer stays while this is the same; by default the arguments."""
+    when: at which Params the button is there. about: an answer stays while this is the same; by default the arguments.
+    button: which of the widget's words stands on it, where one does."""
 
     function: str
     arguments: Callable[[Any], dict[str, Any]]
     when: Callable[[Any], bool] = always
     about: Callable[[Any], Any] | None = None
+    button: Callable[[Any], str] = lambda params: "live.button"
 
 
 @dataclass(frozen=True)

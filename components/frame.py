@@ -417,7 +417,7 @@ def _put_live(widget, key, params, words: Words, ours: Words, lang: str, state) 
         _await_service(words.get("live.away", ours("live.away")))
         return
     with st.container(key=f"live-{key}", horizontal=True, vertical_alignment="center"):
-        asked = st.button(words.get("live.button", ours("live.button")), key=f"{key}/run", type="primary")
+        asked = st.button(words.get(widget.live.button(params), ours("live.button")), key=f"{key}/run", type="primary")
         place = st.empty()
         stop = st.empty()
     if not asked:
@@ -467,7 +467,7 @@ def _learner() -> str:
 
 def _under(view, ours: Words, lang: str) -> str:
     figures = "".join(
-        f'<div class="lab-figure"><dt>{_e(r.label)}</dt><dd><b>{_e(r.value)}</b> <span>{_e(r.unit)}</span>'
+        f'<div class="lab-figure"><dt>{_e(r.label)}</dt><dd>{_figure(r.value)} <span>{_e(r.unit)}</span>'
         + (f'<i class="lab-change">{_e(r.change)}</i>' if r.change else "")
         + (f"<small>{_e(r.note)}</small>" if r.note else "")
         + "</dd></div>"
@@ -478,6 +478,12 @@ def _under(view, ours: Words, lang: str) -> str:
         f'<dl class="lab-figures">{figures}</dl><p class="lab-says" role="status" aria-live="polite">{_e(view.sentence)}</p>'
         f"{simplified}{papers(view.papers, ours, lang)}"
     )
+
+
+def _figure(value: str) -> str:
+    if " | " not in value:
+        return f"<b>{_e(value)}</b>"
+    return f'<b class="lab-pair">{"<i> | </i>".join(map(_e, value.split(" | ")))}</b>'
 
 
 def papers(quantities: tuple[Quantity, ...], ours: Words, lang: str) -> str:

@@ -235,15 +235,15 @@ def _papers(result: Sizes) -> tuple[Quantity, ...]:
 
 # ---- controls and guess
 
-OFFERED = ("4", "16", "64", "256")
+OFFERED = ("58", "20", "5", "1")
 
 
 def _nearest(result: Sizes) -> str:
-    return min(OFFERED, key=lambda id: abs(log(int(id) / max(1, result.paged.requests))))
+    return min(OFFERED, key=lambda id: abs(log(int(id) / max(1, result.reserved.requests))))
 
 
 def _truth(result: Sizes) -> Quantity:
-    return Quantity(result.paged.requests, "request", "computed", "⌊(memory − weights) / one request⌋", {"free": result.free, "request": result.paged.each})
+    return Quantity(result.reserved.requests, "request", "computed", "⌊(memory − weights) / one request⌋", {"free": result.free, "request": result.reserved.each})
 
 
 def models() -> tuple[str, ...]:
@@ -265,5 +265,5 @@ WIDGET = Widget(
     ),
     run=run,
     draw=draw,
-    guesses={"fit": Guess(truth=_truth, choices=OFFERED, right=_nearest)},
+    guesses={"reserved": Guess(truth=_truth, choices=OFFERED, right=_nearest)},
 )

@@ -210,8 +210,8 @@ def _readouts(result: Result, t: int, scene: Scene) -> tuple[Readout, ...]:
     before = result.moments[t - 1] if t else None
 
     def pair(of) -> tuple[str, str]:
-        shown = f"{of(now.reserved)}→{of(now.paged)}"
-        was = before and f"{of(before.reserved)}→{of(before.paged)}"
+        shown = f"{of(now.reserved)} | {of(now.paged)}"
+        was = before and f"{of(before.reserved)} | {of(before.paged)}"
         return shown, words("readout.before", value=was) if was and was != shown else ""
 
     def size(of) -> str:

@@ -182,8 +182,8 @@ def _run(trace: Trace, words: Words) -> dict[str, Any]:
 
 
 def _pair(values: Iterable[str]) -> str:
-    """"32.6→83.8"; one value where there is one trace."""
-    return "→".join(values)
+    """"32.6 | 83.8"; one value where there is one trace."""
+    return " | ".join(values)
 
 
 def _pace(trace: Trace) -> tuple[int, float]:
@@ -355,6 +355,6 @@ WIDGET = Widget(
     shown=3,
     run=run,
     draw=draw,
-    live=Live("batching.run", _arguments, about=lambda params: (params.clock, _arguments(params))),
+    live=Live("batching.run", _arguments, about=lambda params: (params.clock, _arguments(params)), button=lambda params: f"live.button.{params.source}"),
     guesses={"utilisation": Guess(_truth, choices=tuple(SHARES), right=_right)},
 )  # fmt: skip

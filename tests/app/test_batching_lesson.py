@@ -7,6 +7,7 @@ import pytest
 import components
 from app import lesson
 from app.lesson import Instrument
+from components.text import load_words
 from compute import numbers
 
 
@@ -17,6 +18,23 @@ def opened(widget: str) -> list:
     for preset in presets:
         preset.pop("guess", "")
     return [found.run(found.Params(**preset)) for preset in presets]
+
+
+NAMED = {
+    "swim-lane": ("control.preemption", "control.source", "option.source.live", "live.button.live"),
+    "memory-bar": ("control.preset", "option.preset.paragraphs"),
+    "prefix-tree": ("control.story",),
+    "live-server": ("view.send", "view.slow"),
+}
+
+
+@pytest.mark.parametrize("lang", ["zh", "en"])
+def test_what_the_text_tells_to_press_is_what_stands_there(lang: str):
+    """Catches: a button or list that was renamed while the lesson still calls it by its old name."""
+    said = (lesson.LESSONS / "batching" / f"{lang}.md").read_text(encoding="utf-8").lower()
+    for widget, keys in NAMED.items():
+        for key in keys:
+            assert load_words(components.HERE / widget.replace("-", "_") / "text.toml", lang)(key).lower() in said, (widget, key)
 
 
 @pytest.mark.parametrize("lanes, policies", [(0, ("static", "continuous")), (1, ("prefill-first", "chunked"))])

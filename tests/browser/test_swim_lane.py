@@ -87,7 +87,7 @@ def test_the_live_servers_trace_replays_in_the_lesson(open_page, server, monkeyp
         time.sleep(0.2)
     page = open_page(f"{LESSON}&swim-lane.source=live")
     lanes = instrument(page)
-    page.get_by_role("button", name="看真模型跑的").first.click()
+    page.get_by_role("button", name="取来实时服务的记录").first.click()
     expect(lanes.locator("canvas[data-picture]")).to_have_attribute("aria-label", re.compile(r"^第 \d+ 步。分块预填充：第 \d+ 步已全部写完，利用率 [\d.]+%。$"), timeout=SECONDS)
     expect(lanes.locator(".lab-says")).to_contain_text("实时服务最近的", timeout=SECONDS)
     assert_clean(page)

@@ -97,9 +97,10 @@ def test_a_move_shows_what_was_before():
     assert view(Params(kv_bits=8), before=Params()).picture.data["plot"]["ghost"]
 
 
-def test_the_guess_is_the_count_in_pages():
-    guess = WIDGET.guesses["fit"]
-    assert guess.truth(run(Params())).value == 58 and guess.right(run(Params())) == "64"
+def test_the_guess_is_the_count_of_reservations():
+    guess = WIDGET.guesses["reserved"]
+    assert guess.truth(run(Params())).value == 1 and guess.right(run(Params())) == "1"
+    assert guess.right(run(Params(reserve=4096))) == "58"
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)

@@ -38,7 +38,7 @@ def test_the_story_opens_at_20_8_percent():
     """10 of 48 cells; 10 of the 40 reserved, 10 of the 16 in blocks; 30 × 64 KiB and 6 × 64 KiB unwritten. Catches: utilisation over the
     wrong cells, and bytes of another model."""
     shown = view()
-    assert figures(shown) == ["20.8→20.8", "25.0→62.5", "30→6", "0→0", "3→3"]
+    assert figures(shown) == ["20.8 | 20.8", "25.0 | 62.5", "30 | 6", "0 | 0", "3 | 3"]
     assert "20.8%" in shown.sentence and shown.readouts[2].note == "连续 1.97 MB，分页 393 kB"
     assert 30 * 65_536 == 1_966_080 and 6 * 65_536 == 393_216 and run(Params()).cell_bytes == 64 * 1024
     assert shown.picture.start == 0 and shown.picture.steps == 15
@@ -48,7 +48,7 @@ def test_the_refusal_is_said_with_its_numbers():
     """Step 9 of the story, and the shortest way there by hand. Catches: a refusal in a colour only, or by another rule than the pages'."""
     for shown in (view(t=8), view(Params(events="f2,a12"))):
         assert "上面拒绝：空着 16 格，最长一段只有 8 格。下面放下了：先发 1 块。" in shown.sentence
-        assert figures(shown)[3] == "16→0" and shown.readouts[3].note == "连续 1.05 MB，分页 0 B"
+        assert figures(shown)[3] == "16 | 0" and shown.readouts[3].note == "连续 1.05 MB，分页 0 B"
         side = shown.picture.data["moments"][-1 if shown.picture.steps == 3 else 8]["a"]
         assert side["waiting"] == [4, 12, 1] and (side["free"], side["longest"]) == (16, 8)
     english = view(Params(events="f2,a12"), lang="en").sentence

@@ -187,7 +187,7 @@ def test_the_live_servers_trace_has_one_panel():
     for lang in ("zh", "en"):
         view = draw(params, lang, answer)
         assert len(view.picture.data["runs"]) == 1 and not view.picture.data["waiting"]
-        assert 3 <= len(view.readouts) <= 5 and "→" not in view.readouts[0].value
+        assert 3 <= len(view.readouts) <= 5 and "|" not in view.readouts[0].value
     waiting = draw(params)
     assert waiting.picture.data["waiting"] and len(waiting.picture.data["runs"]) == 2, "the lesson's, until it is fetched"
 
