@@ -357,18 +357,21 @@ function tables(self, seen) {
   }));
 }
 
+/** One line, whatever its length: the first, one's own wherever they stand, and how many there are besides. */
 function queue(self, now) {
-  const said = now.waiting.map((life) => `${life.id}${self.h.mine.has(life.id) ? '!' : ''}`).join(' ');
-  self.queue.parentElement.classList.toggle('empty', !said);
-  if (self.queue.dataset.said === said + self.lang) return;
-  self.queue.dataset.said = said + self.lang;
-  if (!said) return self.queue.replaceChildren(el('li', 'nobody', W(self, 'view.nobody')));
-  self.queue.replaceChildren(...now.waiting.slice(0, 40).map((life) => {
-    const own = self.h.mine.has(life.id), li = el('li', own ? 'own' : '');
-    li.append(`${own ? `${W(self, 'view.you')} ` : ''}${life.request + 1}`);
+  const room = Math.max(4, Math.floor(self.queue.clientWidth / 44) - 3), own = (life) => self.h.mine.has(life.id);
+  const far = now.waiting.filter((life, at) => at >= room && own(life)).slice(0, 2);
+  const first = [...now.waiting.slice(0, room - far.length), ...far];
+  const said = `${self.lang} ${first.map((life) => `${life.id}${own(life) ? '!' : ''}`).join(' ')} ${now.waiting.length}`;
+  if (self.queue.dataset.said === said) return;
+  self.queue.dataset.said = said;
+  const chips = first.map((life) => {
+    const li = el('li', own(life) ? 'own' : '', `${own(life) ? `${W(self, 'view.you')} ` : ''}${life.request + 1}`);
     li.title = W(self, 'view.queued', { n: life.prompt });
     return li;
-  }), ...(now.waiting.length > 40 ? [el('li', 'nobody', `+${now.waiting.length - 40}`)] : []));
+  });
+  const rest = now.waiting.length - first.length;
+  self.queue.replaceChildren(...chips, ...(!chips.length ? [el('li', 'nobody', W(self, 'view.nobody'))] : rest ? [el('li', 'nobody', `+${rest}`)] : []));
 }
 
 // ---- one's own texts
