@@ -38,6 +38,7 @@ from compute.service import client
 
 HERE = Path(__file__).parent
 FOLDED = 4
+LONGEST_STEP = 9  # digits of a step in the address
 LOOK_AGAIN_SECONDS = 4  # while the service is away
 
 _head = st.components.v2.component(
@@ -108,7 +109,7 @@ def _follow_url(widget, key: str, base: dict[str, Any], state: dict[str, Any]) -
         state["values"], state["complaints"] = {}, []
         state["guess"] = said.pop("guess", None)
         step = said.pop("t", "")
-        state["t"] = int(step) if step.isdecimal() else None
+        state["t"] = int(step) if step.isdecimal() and len(step) <= LONGEST_STEP else None
         player.place(f"{key}/picture", state["t"])
         for field, text in said.items():
             try:
@@ -128,7 +129,7 @@ def _require_option(widget, field: str, value: Any) -> None:
     """A choice has no value beside its options; Params may know only that it is text."""
     for control in widget.controls:
         if isinstance(control, controls.Choice) and control.field == field and value not in control.options():
-            raise UnknownName(field, field, value, list(control.options()))
+            raise UnknownName(field, field, str(value), list(map(str, control.options())))
 
 
 def _belongs(name: str, key: str, base: dict[str, Any]) -> bool:

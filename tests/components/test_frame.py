@@ -77,6 +77,15 @@ def test_a_wrong_value_in_the_address_is_one_sentence(name, value, words):
     assert "At batch 1 a step moves" in html(at), "the second instrument still works"
 
 
+@pytest.mark.parametrize(("name", "value", "words"), [("block", "7", "&#x27;7&#x27;; known: 4, 8, 16"), ("t", "9" * 5000, "Prompt not computed")])
+def test_numbers_that_no_control_offers_and_no_step_has(name, value, words):
+    """Catches: options that are numbers, a step with more digits than Python converts; either took the whole page down."""
+    at = AppTest.from_string(f"from components import frame\nimport streamlit as st\nframe.enter('page')\nst.title('page')\nframe.show('prefix-tree', lang='en')")
+    at.query_params[f"prefix-tree.{name}"] = value
+    assert words in html(ran(at.run(timeout=60)))
+    assert f"prefix-tree.{name}" not in address(at)
+
+
 def test_what_does_not_fit_is_refused_with_the_missing_bytes():
     """Catches a speed shown for a setting that cannot exist."""
     at = page(**{"roofline-placer.batch": "512"})
