@@ -157,11 +157,8 @@ def test_too_many_requests_are_refused_with_the_seconds(open_live):
     """Catches a refusal without the time, and a press that is lost without a word."""
     page = open_live(f"{LONG}&live-server.n=4", lang="zh")
     refused = page.locator(".live .refused")
-    for _ in range(30):
-        press(page)
-        if refused.is_visible():
-            break
-    until(page, refused.is_visible, 5)
+    page.locator(".live .ask").evaluate("form => { for (let i = 0; i < 20; i++) form.requestSubmit(); }")
+    until(page, refused.is_visible)
     assert re.search(r"约 \d+ 秒后再试", refused.inner_text()), refused.inner_text()
     assert page.locator(".live .send").is_enabled()
     assert_clean(page)
