@@ -27,7 +27,10 @@ function absorb(h, run, seen, heard) {
   Object.assign(h, { slots: seen.slots, blocks: seen.blocks, blockSize: seen.block_size, model: seen.model, policy: seen.policy, now: seen.now, heard });
   h.wall = Math.min(h.wall, Date.now() / 1000 - seen.now);   // the quickest answer knows best
   h.snaps.push({ ...seen, blockOf: new Map(seen.used.map(([block, owners, cells]) => [block, { owners, cells }])) });
-  if (anew) while (h.shown < h.steps.length && h.steps[h.shown].ended <= h.now - h.pause) pass(h);   // what was before one came is not played
+  if (anew) {   // what was before one came is not played
+    while (h.shown < h.steps.length && h.steps[h.shown].ended <= h.now - h.pause) pass(h);
+    Object.assign(h, { peak: 0, counted: h.shown });
+  }
   h.at = Math.max(h.at, h.shown);
   forget(h);
   return anew;

@@ -456,7 +456,7 @@ function facts(self, text) {
 
 function say(self, now) {
   const { h } = self, own = now.last ? now.last.lanes.filter((lane) => h.mine.has(lane[1])) : [], mineWaits = now.waiting.findIndex((life) => h.mine.has(life.id));
-  const kind = !self.data.seen ? 'away' : now.runs ? (own.length ? 'own' : 'others') : now.waiting.length ? 'starting' : h.steps.length ? 'stands' : self.restarted ? 'restarted' : 'idle';
+  const kind = !self.data.seen ? 'away' : now.runs ? (own.length ? 'own' : 'others') : now.waiting.length ? 'starting' : h.steps.length ? (h.peak ? 'stands' : 'before') : self.restarted ? 'restarted' : 'idle';
   const time = performance.now();
   const alone = now.last?.lanes.length === 1 ? 'One' : '';
   const values = {
