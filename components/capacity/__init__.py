@@ -186,6 +186,8 @@ def _says(result: Sizes, scene: Scene) -> str:
     size, requests = partial(amount, unit="B", lang=scene.lang), partial(amount, unit="request", lang=scene.lang)
     said = words("says.card", chip=result.chip.name, model=result.shape.name, weights=size(result.weights), free=size(result.free))
     said += words("says.paged", tokens=f"{p.context:,}", each=size(paged.each), n=requests(paged.requests))
+    if p.reserve > reserved.tokens:
+        said += words("says.most", model=result.shape.name, tokens=f"{reserved.tokens:,}")
     said += words("says.reserved", tokens=f"{reserved.tokens:,}", each=size(reserved.each), n=requests(reserved.requests))
     return said + words("says.share", share=percent(reserved.share(result.free)), paged=percent(paged.share(result.free)))
 

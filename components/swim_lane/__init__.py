@@ -186,9 +186,11 @@ def _pair(values: Iterable[str]) -> str:
     return " | ".join(values)
 
 
-def _pace(trace: Trace) -> tuple[int, float]:
-    """Tokens written and seconds of the steps that are kept, without the idle times between them."""
-    return sum(lane[4] for step in trace.steps for lane in step.lanes), sum(step.took for step in trace.steps)
+def _pace(trace: Trace, idle: bool) -> tuple[int, float]:
+    """Tokens written, and seconds: from the beginning to the last token, as latencies count; of the live server's record, which
+    has idle times in it, of its steps alone."""
+    written = sum(lane[4] for step in trace.steps for lane in step.lanes)
+    return written, sum(step.took for step in trace.steps) if idle else trace.seconds
 
 
 def _readouts(result: Result, scene: Scene) -> tuple[Readout, ...]:
@@ -206,7 +208,7 @@ def _readouts(result: Result, scene: Scene) -> tuple[Readout, ...]:
     last = (
         readout("tokens_per_step", words("unit.token"), lambda s: digits(s.tokens_per_step), words("note.tokens_per_step", most=result.traces[0].slots))
         if clock == "step"
-        else Readout(words("readout.tokens_per_second"), _pair(digits(written / took) for written, took in map(_pace, result.traces)), "token/s", "",
+        else Readout(words("readout.tokens_per_second"), _pair(digits(written / took) for written, took in (_pace(trace, len(result.traces) == 1) for trace in result.traces)), "token/s", "",
                      words("note.priced" if kind(result) == "priced" else "note.measured", **PRICED))
     )
     return (
@@ -236,7 +238,7 @@ def _sentence(result: Result, scene: Scene) -> str:
     if a.preemptions or b.preemptions:
         said += words("sentence_preempted", blocks=result.traces[0].blocks, left=left, right=right, left_times=a.preemptions, right_times=b.preemptions)
     if clock == "second":
-        (left_tokens, left_seconds), (right_tokens, right_seconds) = map(_pace, result.traces)
+        (left_tokens, left_seconds), (right_tokens, right_seconds) = (_pace(trace, idle=False) for trace in result.traces)
         by = words("by.priced", **PRICED) if kind(result) == "priced" else words("by.executed", model=result.conditions["model"])
         said += words("sentence_clock", by=by, left_seconds=amount(left_seconds, "s", scene.lang), right_seconds=amount(right_seconds, "s", scene.lang),
                       left_rate=digits(left_tokens / left_seconds), right_rate=digits(right_tokens / right_seconds))  # fmt: skip
@@ -294,7 +296,7 @@ def _papers(result: Result) -> tuple[Quantity, ...]:
             paper("p99_latency", s.p99_latency, unit, "99th percentile of (finished − arrived)", given, timed=True),
         ]
         if trace.clock == "second":
-            tokens, seconds = _pace(trace)
+            tokens, seconds = _pace(trace, len(result.traces) == 1)
             found.append(paper("tokens_per_second", tokens / seconds, "token/s", "tokens / seconds", {"tokens": tokens, "seconds": seconds}, timed=True))
         else:
             found.append(paper("tokens_per_step", s.tokens_per_step, "token", "tokens / steps", {"tokens": s.tokens, "steps": s.steps}))

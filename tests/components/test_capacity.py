@@ -109,6 +109,12 @@ def test_the_sentence_says_both_counts(lang):
     assert all(number in said for number in ("55.6 GB", "24.4 GB", "419 MB", "58", "17.3 GB", "1.72%", "99.5%"))
 
 
+def test_a_reservation_beyond_what_the_model_reads_is_said():
+    """Catches: a slider at 1,048,576 beside a count made for 262,144, without a word."""
+    for lang, words in (("zh", "最多读 262,144 个 token"), ("en", "reads at most 262,144")):
+        assert words in view(Params(reserve=1_048_576), lang).sentence and words not in view(lang=lang).sentence
+
+
 @pytest.mark.skipif(shutil.which("node") is None, reason="no node here; the browser draws the same picture")
 @pytest.mark.parametrize(
     "params", [Params(), Params(chip="rtx-4090", weight_bits=4, context=16384), Params(model="mini-256", reserve=1024, context=128), Params(chip="b200", context=200_000)]

@@ -41,6 +41,7 @@ def test_the_served_function_tells_both_policies(monkeypatch):
     made = run("chunked", "static", slots=4, budget=8, report=lambda fraction, note: heard.append(fraction))
     assert [from_json(told).policy for told in made.traces] == ["chunked", "static"]
     assert plans(from_json(made.traces[1])) == plans(trace("static", SHORT, slots=4))
+    assert len(heard) <= 2 * len(SHORT), "told of every step, the clock of the run stands for the telling"
     assert heard == sorted(heard) and 0 < heard[-1] <= 1 and made.conditions["model"] == "mini-256"
 
 
