@@ -5,6 +5,7 @@ import json
 import statistics
 import time
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -153,7 +154,7 @@ def in_transformers(model: Model):
 
 
 def main(argv: list[str]) -> int:
-    """`python -m compute bench decode | speculate`."""
+    """`python -m compute bench decode | speculate | batching`."""
     parser = argparse.ArgumentParser(prog="python -m compute bench", description="Ratios from one alternating run.")
     kinds = parser.add_subparsers(dest="what", required=True)
     speculating = kinds.add_parser("speculate", help="speculative decoding against plain, into data/measured/")
@@ -161,6 +162,12 @@ def main(argv: list[str]) -> int:
     speculating.add_argument("--new-tokens", type=int, default=48)
     speculating.add_argument("--target", action="append", help="mini-256, smollm2-135m (default: both)")
     speculating.add_argument("--print", action="store_true", dest="only_print", help="do not write the file")
+    batching = kinds.add_parser("batching", help="the engine beside transformers and llama.cpp, into data/measured/")
+    batching.add_argument("--model", action="append", help="id; may be repeated (default mini-256 and smollm2-135m)")
+    batching.add_argument("--rounds", type=int, default=5)
+    batching.add_argument("--threads", type=int, help="default: those the model chose at loading")
+    batching.add_argument("--llama", type=Path, metavar="FOLDER", help="where node-llama-cpp was installed; see compute/engine/bench_peers.py")
+    batching.add_argument("--print", action="store_true", dest="only_print", help="do not write the file")
     decoding = kinds.add_parser("decode", help="against transformers.generate")
     decoding.add_argument("--model", action="append", help="id; may be repeated (default mini-256 and smollm2-135m)")
     decoding.add_argument("--new-tokens", type=int, default=48)
@@ -172,6 +179,10 @@ def main(argv: list[str]) -> int:
         from compute.engine import bench_speculate
 
         return bench_speculate.main(args)
+    if args.what == "batching":
+        from compute.engine import bench_batching
+
+        return bench_batching.main(args)
     found = [
         decode_speed(registry.shared().get(id), new_tokens=args.new_tokens, rounds=args.rounds, threads=args.threads)
         for id in args.model or ("mini-256", "smollm2-135m")

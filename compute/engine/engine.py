@@ -23,7 +23,7 @@ from torch import Tensor
 
 from compute import sampling as rules
 from compute.batching import PolicyName, Preemption, Read, Scheduler, Sequence
-from compute.engine.decoding import Decoder, fits
+from compute.engine.decoding import decoder, prepared
 from compute.engine.generate import check_request, pick
 from compute.engine.loader import Model
 from compute.engine.model import hidden_states, logits
@@ -124,7 +124,8 @@ class Engine:
         self.pool = BlockPool(wanted, block_size, caching=caching)
         self.scheduler = Scheduler(self.pool, slots, policy, budget=budget, preemption=preemption, ahead=ahead)
         self.cache = PagedCache(model.weights, wanted, block_size)
-        self.decoder = Decoder(model.weights, self.cache) if fits(model.weights) else None
+        self.weights = prepared(model.weights)
+        self.decoder = decoder(self.weights, self.cache)
         self.guess = guess
         self.recorder = Recorder(self.scheduler, "second")
         self.texts: dict[Sequence, Text] = {}
@@ -264,7 +265,7 @@ class Engine:
             parts.append(Part(read.sequence.table.blocks, read.start, len(new)))
             fed += new
         step = Step(self.cache, parts)
-        states = hidden_states(self.model.weights, torch.tensor([fed]), step, step.positions)[0]  # (N, M)
+        states = hidden_states(self.weights, torch.tensor([fed]), step, step.positions)[0]  # (N, M)
         rows, writers, at = [], [], 0  # rows of the flat states whose logits are needed
         for read, part in zip(reads, parts):
             at += part.tokens
@@ -279,7 +280,7 @@ class Engine:
             return {}, [], []
         if len(rows) < len(fed):
             states = states[torch.tensor(rows, device=states.device)]
-        found = logits(self.model.weights, states).cpu()  # (rows, V)
+        found = logits(self.weights, states).cpu()  # (rows, V)
         return self._write(found, writers, drafts)
 
     def _write(self, found: Tensor, writers: Row[tuple[Sequence, int]], drafts: dict[Sequence, Draft]) -> Written:
