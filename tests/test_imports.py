@@ -46,7 +46,7 @@ def test_streamlit_stays_out_of_compute():
 @pytest.mark.parametrize("package", ["torch", "transformers"])
 def test_torch_stays_in_the_engine(package):
     """Catches torch in the web process, which slows every rerun, and transformers anywhere but in tests and benchmarks."""
-    may = TORCH_MAY if package == "torch" else ("compute/engine/bench.py",)
+    may = TORCH_MAY if package == "torch" else ("compute/engine/bench.py", "compute/engine/bench_peers.py")
     for folder in LEFT_OF:
         for path in files(folder):
             where = path.relative_to(ROOT).as_posix()
