@@ -14,7 +14,7 @@ merges questions.
 State, in st.session_state["live-server"]:
   form, written, complaints   as `values`, `written` and `complaints` in components/frame.py
   lang          of the page
-  since, run    the first step that the browser lacks, and of which run of the service
+  since, run    the first step that the browser lacks, and of which run of the service and which model
   done          numbers of the latest presses that were done
   refused       what was not possible when it was last asked for, or None
   beat          counts answers: one that was like the one before would not reach the browser
@@ -76,9 +76,14 @@ def show(lang: str) -> None:
     state = _state()
     state.update(lang=lang, since=0)  # a full run may have begun the page anew
     _follow_url(state)
-    choices = {"tokens": TOKENS, "temperature": TEMPERATURES, "n": SAMPLES}
+    choices = {"tokens": TOKENS, "temperature": TEMPERATURES, "n": SAMPLES, "model": _models()}
     _page(key=f"{KEY}/page", data=plain({"lang": lang, "words": load_words(HERE / "text.toml", lang).table, "choices": choices, "prompt": PROMPT[lang]}))
     _tell(lang)
+
+
+def _models() -> list[tuple[str, str]]:
+    """(value, label) of those that can be talked to; the service's own choice, the first, has an empty value."""
+    return [(name if at else "", name) for at, name in enumerate(client.status().models_known)]
 
 
 def _state() -> dict[str, Any]:
@@ -103,7 +108,7 @@ def _tell(lang: str) -> None:
 def _look(state: dict[str, Any]) -> tuple[dict[str, Any] | None, LabError | None]:
     """How the engine stands, with the steps that the browser lacks; or why nobody can say."""
     try:
-        run = str(client.status().pid)
+        run = f"{client.status().pid} {state['form'].model}"  # each model has an engine, with steps of its own
         who = {"model": state["form"].model, "learner": learner()}
         since = state["since"] if run == state["run"] else 0
         seen = client.live(since or max(0, client.live(NEVER, **who)["next"] - RECENT), **who)

@@ -90,8 +90,8 @@ function press(self, what, value = null) {
 function receive(self, data) {
   self.data = data;
   self.presses = self.presses.filter((each) => !data.done.includes(each.number));
-  const before = self.h.run;
-  if (data.seen && absorb(self.h, data.seen.run, data.seen, performance.now())) Object.assign(self, { back: null, cards: clear(self), restarted: Boolean(before) });
+  const [before, model] = self.h.run.split(' ');
+  if (data.seen && absorb(self.h, data.seen.run, data.seen, performance.now())) Object.assign(self, { back: null, cards: clear(self), restarted: Boolean(before) && data.seen.run.endsWith(` ${model}`) });
   if (self.still.matches) leap(self.h);
   const refusal = JSON.stringify(data.refused);
   if (refusal !== self.refusal) { self.refusal = refusal; self.refusedAt = performance.now(); }
@@ -177,7 +177,8 @@ function label(self) {
 
 /** The sentence in which a learner says how much to write: selects inside words. */
 function wish(self) {
-  self.wish.firstElementChild.replaceChildren(...W(self, 'view.wish').split('|').map((phrase) => {
+  const phrases = W(self, 'view.wish').split('|').filter((phrase) => phrase.match(/\[(\w+)\]/g).every((name) => self.choices[name.slice(1, -1)].length > 1));
+  self.wish.firstElementChild.replaceChildren(...phrases.map((phrase) => {
     const span = el('span');
     span.append(...phrase.split(/(\[\w+\])/).map((part) => {
       const name = part.match(/^\[(\w+)\]$/)?.[1];
@@ -185,7 +186,7 @@ function wish(self) {
       const select = el('select');
       select.name = name;
       select.setAttribute('aria-label', W(self, `view.${name}`));
-      for (const value of self.choices[name]) select.append(new Option(value, value));
+      for (const choice of self.choices[name]) { const [value, label] = [choice].flat(); select.append(new Option(label ?? value, value)); }
       return select;
     }));
     return span;
@@ -203,7 +204,7 @@ function fillForm(self) {
 }
 
 function asked(self) {
-  const chosen = Object.fromEntries([...self.wish.querySelectorAll('select')].map((select) => [select.name, +select.value]));
+  const chosen = Object.fromEntries([...self.wish.querySelectorAll('select')].map(({ name, value }) => [name, name === 'model' ? value : +value]));
   return { prompt: self.prompt.value === self.ownPrompt ? '' : self.prompt.value, ...chosen };
 }
 

@@ -137,17 +137,18 @@ def test_reset_brings_the_form_back(page):
 
 
 def test_the_steps_asked_for_are_of_the_run_that_the_browser_has_seen(page, monkeypatch):
-    """Catches a restarted service that is asked for the steps after the old one's last, of which it has none, and a page that
-    begins with all that the service keeps."""
+    """Catches a restarted service that is asked for the steps after the old one's last, of which it has none, or one model's engine for
+    another's, and a page that begins with all that the service keeps."""
     state, _ = page
     asked = []
     monkeypatch.setattr(live_server.client, "status", lambda: SimpleNamespace(pid=5))
     monkeypatch.setattr(live_server.client, "live", lambda since, **more: asked.append(since) or {"steps": [], "refs": [], "filled": [], "next": 1000})
-    state.update(since=40, run="5")
-    assert live_server._look(state)[0]["run"] == "5"
-    state.update(since=40, run="4")
-    live_server._look(state)
-    assert asked == [40, live_server.NEVER, 1000 - live_server.RECENT]
+    state.update(since=40, run="5 ")
+    assert live_server._look(state)[0]["run"] == "5 "
+    for other in ("4 ", "5 mini-64"):
+        state.update(since=40, run=other)
+        live_server._look(state)
+    assert asked == [40, *[live_server.NEVER, 1000 - live_server.RECENT] * 2]
 
 
 @pytest.mark.parametrize("lang", ["zh", "en"])
