@@ -24,7 +24,7 @@ from compute.quantity import Quantity
 Texts = Literal["zh", "en"]
 SLOTS = 2  # requests that run together
 BLOCKS = (4, 8, 16)
-CAPACITIES = (112, 128, 144, 160, 192, 224, 256, 320, 512)
+CAPACITIES = {"zh": (112, 128, 144, 160, 192, 224, 256, 320, 512), "en": (176, 192, 208, 224, 256, 288, 320, 384, 512)}  # any holds the longest conversation
 PAPERS = ("sglang.hit_rate", "sglang.throughput")
 
 
@@ -262,7 +262,8 @@ WIDGET = Widget(
     id="prefix-tree",
     Params=Params,
     controls=(
-        Choice("story", lambda: ("shared", "stamped")), Stops("capacity", CAPACITIES), Choice("block", lambda: BLOCKS, name=str),
+        Choice("story", lambda: ("shared", "stamped")),
+        *(Stops("capacity", stops, when=lambda p, texts=texts: p.texts == texts) for texts, stops in CAPACITIES.items()), Choice("block", lambda: BLOCKS, name=str),
         Choice("texts", lambda: ("zh", "en")),
     ),
     run=run,
