@@ -20,6 +20,7 @@ from compute.engine.registry import shared
 from compute.errors import Busy, LabError, unforeseen
 from compute.trace import Life, Step, Trace
 
+THREAD = "engine"  # the name of every engine's thread
 SLOTS = 8
 MOST_WAITING = 128  # requests, of all
 KEPT_STEPS = 4000  # a small model makes a thousand a second, and pages look every second or two
@@ -116,7 +117,7 @@ class Running:
         self._pace = Pace()
         self._closed: LabError | None = None
         self._look = self._looked()
-        threading.Thread(target=self._serve, name="engine", daemon=True).start()
+        threading.Thread(target=self._serve, name=THREAD, daemon=True).start()
 
     # ---- requests
 
@@ -305,3 +306,10 @@ def close_all(error: LabError) -> None:
         _runnings.clear()
     for one in closed:
         one.close(error)
+
+
+def wait_closed(seconds: float = 2.0) -> None:
+    """Until the closed engines' threads have come to the end of their step: a process that exits in the middle of one aborts."""
+    for thread in threading.enumerate():
+        if thread.name == THREAD:
+            thread.join(seconds)

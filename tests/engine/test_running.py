@@ -359,3 +359,15 @@ def test_pace_is_of_the_last_seconds_of_work():
     for _ in range(4):
         pace.add(step(0.5, 1))
     assert pace.per_second == pytest.approx(2) and len(pace._steps) == 4
+
+
+def test_closed_engines_are_waited_for(model):
+    """Catches a process that ends while a thread of its own is inside torch, which aborts it."""
+    before = set(threading.enumerate())
+    own = Running(model)
+    own.submit(Ask(PROMPT, 50))
+    (thread,) = set(threading.enumerate()) - before
+    assert thread.name == module.THREAD
+    own.close(Unavailable("unavailable", reason="r", reason_zh="r"))
+    module.wait_closed()
+    assert not thread.is_alive()
