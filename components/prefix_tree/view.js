@@ -27,7 +27,8 @@ export function says(data, t, tools) {
 // ---- what happened
 
 function said(data, t, tools) {
-  const e = data.events[t], [speaker, prompt] = data.visits[e.visit], who = data.speakers[speaker], words = tools.words;
+  const e = data.events[t], [speaker, prompt] = data.visits[e.visit], called = data.speakers[speaker], words = tools.words;
+  const who = tools.lang === 'zh' && /\w$/.test(called) ? `${called} ` : called;   // a space between Latin and Han
   if (e.kind === 'find') {
     const name = (data.visits.slice(0, e.visit).some(([other]) => other === speaker) ? 'again' : 'find') + (e.hits ? '' : '_none');
     return words(name, { who, n: e.visit + 1, prompt, hits: e.hits });
