@@ -43,7 +43,20 @@ async def read_params(request: Request, most_bytes: int) -> dict[str, Any]:
         raise BadInput("parameters", body[:80].decode(errors="replace"), "it is not JSON", "不是 JSON") from wrong
     if not isinstance(params, dict):
         raise BadInput("parameters", str(params)[:80], "a JSON object is needed", "要一个 JSON 对象")
+    for name, value in params.items():
+        if not encodable({name: value}):
+            field = name if encodable(name) else "parameters"
+            raise BadInput(field, ascii(value)[:40], "half of a surrogate pair is no character", "里面有半个代理对，那不是字符")
     return params
+
+
+def encodable(value: Any) -> bool:
+    """JSON can spell strings that no encoding can carry; neither a tokenizer nor an answer takes them."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _no_constant(name: str) -> None:

@@ -32,7 +32,7 @@ from compute.service.http import learner_of, read_params, while_listened_to
 if TYPE_CHECKING:  # the engine imports torch, and the service answers before that is there
     from compute.engine.engine import Piece
     from compute.engine.running import Request as Running_, Running
-    from compute.engine.tokens import Tokenizer
+    from compute.engine.tokens import Stream, Tokenizer
     from compute.service.api import Service
 
 EVENT_STREAM = "text/event-stream; charset=utf-8"
@@ -218,8 +218,10 @@ class Call:
 
     def choices(self) -> list[list[Choice]]:
         """By prompt, then by sample; their indices go on through all."""
+        from compute.engine.tokens import Stream
+
         n, model = self.asked.n, self.engine.model
-        return [[Choice(at * n + i, model.tokenizer, model.config.stop_tokens) for i in range(n)] for at in range(len(self.requests))]
+        return [[Choice(at * n + i, model.tokenizer, model.config.stop_tokens, Stream()) for i in range(n)] for at in range(len(self.requests))]
 
     def cancel(self) -> None:
         for request in self.requests:
@@ -283,7 +285,7 @@ def prompts_of(prompt: Any, engine: Running) -> list[tuple[tuple[int, ...], str]
 
 def stops_of(stop: Any) -> tuple[str, ...]:
     """Raises BadInput."""
-    stops = [stop] if isinstance(stop, str) else stop or []
+    stops = [] if stop is None else [stop] if isinstance(stop, str) else stop
     if not isinstance(stops, list) or len(stops) > MOST_STOPS or not all(isinstance(one, str) and one for one in stops):
         raise BadInput("stop", str(stop)[:40], f"a string or a list of at most {MOST_STOPS}, none of them empty, is needed",
                        f"要一个字符串，或至多 {MOST_STOPS} 个字符串的列表，都不能为空")  # fmt: skip
@@ -300,8 +302,8 @@ class Choice:
     index: int
     tokenizer: Tokenizer
     stop_tokens: tuple[int, ...]
-    offset: int = 0  # characters of all tokens so far
-    _torn: bytes = b""  # of a character that is not complete
+    stream: Stream
+    offset: int = 0  # characters that all tokens so far have made whole
 
     def part(self, piece: Piece) -> dict[str, Any]:
         """What a piece adds."""
@@ -315,10 +317,7 @@ class Choice:
             return {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
         top = {shown(self.tokenizer, token): logprob for token, logprob in ((piece.token, piece.logprob), *piece.top)}
         found = {"tokens": [shown(self.tokenizer, piece.token)], "token_logprobs": [piece.logprob], "top_logprobs": [top], "text_offset": [self.offset]}
-        self._torn += self.tokenizer.bytes_of(piece.token)
-        whole = self._torn.decode(errors="ignore")
-        self.offset += len(whole)
-        self._torn = self._torn[len(whole.encode()) :]
+        self.offset += len(self.stream.push(self.tokenizer.bytes_of(piece.token)))
         return found
 
 
