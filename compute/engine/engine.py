@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence as Row
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import accumulate, count
 from typing import Literal
 
 import numpy as np
@@ -250,38 +250,32 @@ class Engine:
         return text.drafter.draft(read.sequence.ids, None, read.tokens - 1, text.ticket.ask.sampling, text.random)
 
     def _compute(self, reads: Row[Read], drafts: dict[Sequence, Draft]) -> Written:
-        """One forward of all reads."""
+        """One forward of all reads, and what each text writes by it."""
         if not reads:
             return {}, [], []
         torch.set_num_threads(self.model.threads)
-        if self.decoder and all(read.tokens == 1 and not read.prefill for read in reads):
-            parts = [Part(read.sequence.table.blocks, read.start, 1) for read in reads]
-            found = self.decoder.logits([read.sequence.ids[-1] for read in reads], parts)
-            return self._write(found, [(read.sequence, 1) for read in reads], drafts)
-        parts, fed = [], []
-        for read in reads:
-            guesses = drafts.get(read.sequence, NO_DRAFT).tokens
-            new = read.sequence.ids[read.start : read.start + read.tokens] if read.prefill else [read.sequence.ids[-1], *guesses]
-            parts.append(Part(read.sequence.table.blocks, read.start, len(new)))
-            fed += new
+        new = [self._new(read, drafts) for read in reads]
+        parts = [Part(read.sequence.table.blocks, read.start, len(tokens)) for read, tokens in zip(reads, new)]
+        # how many of each read's last rows are needed: none in the middle of a prompt
+        counts = [0 if read.sequence.left > 0 else 1 if read.prefill else len(tokens) for read, tokens in zip(reads, new)]
+        if self.decoder and not any(read.prefill or len(tokens) > 1 for read, tokens in zip(reads, new)):
+            found = self.decoder.logits([token for token, in new], parts)
+        else:
+            found = self._forward(new, parts, counts)
+        return self._write(found, [(read.sequence, count) for read, count in zip(reads, counts) if count], drafts)
+
+    def _new(self, read: Read, drafts: dict[Sequence, Draft]) -> list[int]:
+        """The tokens that are read."""
+        ids = read.sequence.ids
+        return ids[read.start : read.start + read.tokens] if read.prefill else [ids[-1], *drafts.get(read.sequence, NO_DRAFT).tokens]
+
+    def _forward(self, new: Row[list[int]], parts: Row[Part], counts: Row[int]) -> Tensor:
+        """Logits (rows, V) of the last so many tokens of each part."""
         step = Step(self.cache, parts)
-        states = hidden_states(self.weights, torch.tensor([fed]), step, step.positions)[0]  # (N, M)
-        rows, writers, at = [], [], 0  # rows of the flat states whose logits are needed
-        for read, part in zip(reads, parts):
-            at += part.tokens
-            sequence = read.sequence
-            if not read.prefill:
-                rows += range(at - part.tokens, at)
-                writers.append((sequence, part.tokens))
-            elif sequence.table.written >= len(sequence.ids):
-                rows.append(at - 1)
-                writers.append((sequence, 1))
-        if not rows:
-            return {}, [], []
-        if len(rows) < len(fed):
-            states = states[torch.tensor(rows, device=states.device)]
-        found = logits(self.weights, states).cpu()  # (rows, V)
-        return self._write(found, writers, drafts)
+        states = hidden_states(self.weights, torch.tensor([[token for tokens in new for token in tokens]]), step, step.positions)[0]  # (N, M)
+        ends = accumulate(map(len, new))
+        rows = [row for end, count in zip(ends, counts) for row in range(end - count, end)]
+        return logits(self.weights, states[torch.tensor(rows, dtype=torch.long, device=states.device)]).cpu()
 
     def _write(self, found: Tensor, writers: Row[tuple[Sequence, int]], drafts: dict[Sequence, Draft]) -> Written:
         """found (rows, V): logits, `count` rows for each writer one after the other."""
