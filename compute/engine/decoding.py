@@ -19,7 +19,7 @@ from compute.engine.device import SMALL_MODEL_BYTES
 from compute.engine.model import Layer, Linear, Weights, rotation
 from compute.engine.paged import PagedCache, Part, by_text, hidden, joined
 
-STRIDE = 16  # positions by which the buffers for keys and values grow
+STRIDE = 16  # positions by which the buffers for keys and values grow, about
 KEPT = 8  # sizes of batches whose buffers are kept
 
 
@@ -67,8 +67,9 @@ class Decoder:
     @torch.inference_mode()
     def logits(self, tokens: Row[int], parts: Row[Part]) -> Tensor:
         """(B, V) for one token of each part; overwritten by the next call."""
-        size, reach = self.cache.block_size, max(part.start for part in parts) + 1
-        width = -(-reach // STRIDE) * STRIDE // size if size < STRIDE else -(-reach // size)
+        last = max(part.start for part in parts)
+        width = last // self.cache.block_size + 1
+        width += -width % max(1, STRIDE // self.cache.block_size)
         batch = self._batches.pop((len(parts), width), None) or Batch(self, len(parts), width)
         self._batches[len(parts), width] = batch  # the last one used is the last one dropped
         if len(self._batches) > KEPT:

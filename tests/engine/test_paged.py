@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from compute.engine.model import KVCache, hidden_states
+from compute.engine import decoding
+from compute.engine.model import KVCache, forward, hidden_states, logits
 from compute.engine.paged import PagedCache, Part, Step, neighbours
 from compute.paging import Copy
 
@@ -143,3 +144,55 @@ def test_who_is_looked_at_together():
 def test_memory_of_the_cache(model):
     """Catches: bytes of a block that leave out a layer or count keys alone. 3 layers × 2 × 4 positions × 2 heads × 16 × 4 B."""
     assert PagedCache(model.weights, 3, 4).block_bytes == 3 * 2 * 4 * 2 * 16 * 4
+
+
+# ---- one token for each text, with everything laid out beforehand
+
+
+SIMPLE = [case for case in tiny.CASES if "bias" not in case and not case.startswith("qwen")]
+
+
+def test_who_decodes_that_way(made):
+    """Catches: biases or query and key norms left out in silence."""
+    for case in tiny.CASES:
+        weights = decoding.prepared(made(case)[1].weights)
+        assert (decoding.decoder(weights, PagedCache(weights, 1, 16)) is not None) == (case in SIMPLE)
+
+
+@pytest.mark.parametrize("case", tiny.CASES)
+def test_prepared_weights_are_the_same_model(made, case):
+    """Catches: a norm's scale multiplied in twice, or into the wrong matrix, or the output matrix forgotten."""
+    weights, ids = made(case)[1].weights, tiny.ids(20)
+    plain, other = (forward(w, ids, None, torch.arange(20)[None]) for w in (weights, decoding.prepared(weights)))
+    assert tiny.far_apart(other, plain) < 1e-5
+
+
+@pytest.mark.parametrize("case", SIMPLE)
+@pytest.mark.parametrize("block_size", [1, 5, 16, 32])
+def test_decoding_in_any_company_equals_computing_anew(made, case, block_size):
+    """Catches: keys and values that were laid out for another text, or before a break in which the text went on elsewhere; a
+    mask that stays open for a shorter text in the same row; buffers of another size taken up again too late."""
+    model, random = made(case)[1], np.random.default_rng(block_size)
+    weights, cache = decoding.prepared(model.weights), stale(model, 350 // block_size + 16, block_size)
+    decoder = decoding.decoder(weights, cache)
+    texts, company = texts_in(cache, [64, 55, 47, 36, 30, 18], random), []
+    for text in texts:
+        text.blocks = list(text.blocks)
+    read(model, cache, [(text, int(random.integers(1, 9))) for text in texts])
+    while left := [text for text in texts if text.read < len(text.ids)]:
+        if not company or random.random() < 0.15 or any(text.read == len(text.ids) for text in company):
+            company = [left[i] for i in random.permutation(len(left))[: random.integers(1, len(left) + 1)]]
+        if random.random() < 0.1:  # some go on another way for a step
+            read(model, cache, [(text, 1) for text in company[: random.integers(1, len(company) + 1)]])
+            continue
+        if random.random() < 0.1:  # one moves, as after a swap
+            text = company[0]
+            held, others = cache.take_out(text.blocks), [b for b in range(cache.blocks) if not any(b in other.blocks for other in texts)]
+            text.blocks = [int(b) for b in random.permutation(others)[: len(text.blocks)]]
+            cache.put_back(text.blocks, held)
+        found = decoder.logits([text.ids[text.read] for text in company], [Part(text.blocks, text.read, 1) for text in company]).clone()
+        for text, row in zip(company, found):
+            text.read += 1
+            expected = logits(model.weights, anew(model, text.ids[: text.read])[-1:])
+            assert tiny.far_apart(row, expected[0]) < 3e-5
+    assert len(decoder._batches) <= decoding.KEPT
