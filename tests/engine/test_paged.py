@@ -196,3 +196,16 @@ def test_decoding_in_any_company_equals_computing_anew(made, case, block_size):
             expected = logits(model.weights, anew(model, text.ids[: text.read])[-1:])
             assert tiny.far_apart(row, expected[0]) < 3e-5
     assert len(decoder._batches) <= decoding.KEPT
+
+
+def test_another_text_at_the_next_position(model):
+    """Catches: one text taken for another because it stands where that one would stand next."""
+    cache, random = stale(model, 20, 4), np.random.default_rng(6)
+    weights = decoding.prepared(model.weights)
+    decoder = decoding.decoder(weights, cache)
+    first, second = texts_in(cache, [20, 20], random)
+    read(model, cache, [(first, 6), (second, 7)])
+    for text in (first, second, first, second, first):
+        [row] = decoder.logits([text.ids[text.read]], [Part(text.blocks, text.read, 1)]).clone()
+        text.read += 1
+        assert tiny.far_apart(row, logits(model.weights, anew(model, text.ids[: text.read])[-1:])[0]) < 3e-5
