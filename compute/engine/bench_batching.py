@@ -174,7 +174,7 @@ def entries_of(model: Model, alone: dict[str, list[Ran]], many: dict[str, list[R
         zh, en = NAMES[who]
         add(f"many.{who}.tokens_per_second", [wanted / run.seconds for run in runs], "token/s", requests | same(runs, many["one-by-one"]),
             f"{zh}，{REQUESTS} 个请求", f"{en}, {REQUESTS} requests")  # fmt: skip
-        if who not in ("one-by-one", "static", "continuous", "prefill-first"):
+        if who not in (*POLICIES, "one-by-one"):
             add(f"many.continuous_over_{who}", [b.seconds / a.seconds for a, b in zip(many["continuous"], runs)], "×", requests,
                 f"{REQUESTS} 个请求，连续批处理比{zh}快几倍", f"{REQUESTS} requests, continuous batching over {en}")  # fmt: skip
     for base in ("static", "one-by-one"):

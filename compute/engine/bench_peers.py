@@ -10,6 +10,7 @@ A peer writes `limit` tokens after each prompt, greedily and past any end token,
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import tempfile
 import time
@@ -50,6 +51,7 @@ class Transformers:
     def __init__(self, model: Model, slots: int, capacity: int):
         from transformers import ContinuousBatchingConfig, GenerationConfig
 
+        logging.getLogger("ContinuousBatchingLogger").setLevel(logging.CRITICAL)  # it misses psutil and a GPU, and needs neither
         self.slots, self.reference = slots, in_transformers(model)
         greedy = GenerationConfig(do_sample=False, eos_token_id=-1, pad_token_id=0)
         config = ContinuousBatchingConfig(page_size=PAGE, num_blocks=slots * (capacity // PAGE + 2), max_batch_tokens=256, max_requests_per_batch=slots)
