@@ -6,6 +6,7 @@ down, and never wait for a step.
 
 from __future__ import annotations
 
+import atexit
 import math
 import threading
 from collections import OrderedDict, deque
@@ -13,14 +14,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Literal
+from weakref import WeakSet
 
 from compute.engine.engine import Ask, Engine, Piece, Ticket
 from compute.engine.loader import Model
 from compute.engine.registry import shared
-from compute.errors import Busy, LabError, unforeseen
+from compute.errors import Busy, LabError, Unavailable, unforeseen
 from compute.trace import Life, Step, Trace
 
-THREAD = "engine"  # the name of every engine's thread
 SLOTS = 8
 MOST_WAITING = 128  # requests, of all
 KEPT_STEPS = 4000  # a small model makes a thousand a second, and pages look every second or two
@@ -117,7 +118,9 @@ class Running:
         self._pace = Pace()
         self._closed: LabError | None = None
         self._look = self._looked()
-        threading.Thread(target=self._serve, name=THREAD, daemon=True).start()
+        self.thread = threading.Thread(target=self._serve, name="engine", daemon=True)
+        self.thread.start()
+        _alive.add(self)
 
     # ---- requests
 
@@ -281,6 +284,7 @@ class Running:
 
 
 _runnings: dict[str, Running] = {}
+_alive: WeakSet[Running] = WeakSet()  # those whose thread has not ended, closed ones too
 _numbers = count()  # of all requests, so that each is known by its number alone
 _making = threading.Lock()
 
@@ -308,8 +312,11 @@ def close_all(error: LabError) -> None:
         one.close(error)
 
 
-def wait_closed(seconds: float = 2.0) -> None:
-    """Until the closed engines' threads have come to the end of their step: a process that exits in the middle of one aborts."""
-    for thread in threading.enumerate():
-        if thread.name == THREAD:
-            thread.join(seconds)
+@atexit.register
+def leave(seconds: float = 2.0) -> None:
+    """At the end of the process, whoever started it: one that exits while a thread of its own is inside torch aborts."""
+    engines = list(_alive)
+    for one in engines:
+        one.close(Unavailable("unavailable", reason="it is shutting down", reason_zh="正在关闭"))
+    for one in engines:
+        one.thread.join(seconds)

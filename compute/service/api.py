@@ -108,8 +108,6 @@ def create_app(
             threading.Thread(target=_prepare, args=(service.machine,), name="prepare", daemon=True).start()
         yield
         service.end()
-        if running := sys.modules.get("compute.engine.running"):
-            await run_in_threadpool(running.wait_closed)
 
     app = FastAPI(title="Inference lab: compute service", version=VERSION, lifespan=lifespan,
                   openapi_url=None, docs_url=None, redoc_url=None)  # fmt: skip
