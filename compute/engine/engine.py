@@ -42,7 +42,7 @@ KV_BYTES = 256 * 2**20  # for the block pool, unless a number of blocks is given
 
 @dataclass(frozen=True)
 class Ask:
-    """One request. n texts are written from the prompt, the i-th with the random numbers of seed + i. logprobs: how many of
+    """One request. n texts are written from the prompt, the i-th with the random numbers of seed + i (modulo 2**64). logprobs: how many of
     the likeliest tokens come along with each one's own, None for neither; measured: with what each was drawn from."""
 
     tokens: tuple[int, ...]
@@ -196,7 +196,7 @@ class Engine:
 
     def _begin(self, ticket: Ticket, sequence: Sequence) -> None:
         index = len(ticket.sequences)
-        random, gate = np.random.default_rng(ticket.ask.seed + index), StopText(ticket.ask.stop)
+        random, gate = np.random.default_rng((ticket.ask.seed + index) % 2**64), StopText(ticket.ask.stop)
         self.texts[sequence] = Text(ticket, index, random, Stream(), gate, self.guess() if self.guess else None)
         ticket.sequences.append(sequence)
 

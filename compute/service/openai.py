@@ -152,6 +152,8 @@ def shaped(error: LabError) -> tuple[int, dict[str, Any]]:
             message, param = f"Unrecognized request argument supplied: {values['value']}", str(values["value"])
         case "no_model", _:
             param = "model"
+        case "unavailable", _:
+            message = f"the service is away ({values['reason']}); try again later."  # our sentence is about pages
     return status, shape(message, kind, param, code)
 
 
@@ -242,7 +244,7 @@ def begin(params: dict[str, Any], learner: str, hear: Callable[[int, Piece | Lab
     call = Call(asked, engine, [], seed)
     try:
         for at, (tokens, text) in enumerate(prompts):
-            ask = Ask(tokens, asked.max_tokens, sampling, (seed + at * asked.n) % 2**63, stop, asked.n, logprobs=asked.logprobs)
+            ask = Ask(tokens, asked.max_tokens, sampling, seed + at * asked.n, stop, asked.n, logprobs=asked.logprobs)
             call.requests.append(engine.submit(ask, partial(hear, at), learner=learner, prompt=text))
     except LabError as error:
         call.cancel()

@@ -93,6 +93,13 @@ def test_prompts_and_samples_are_numbered_through(ask, model):
     assert ask(prompt=ids[1], max_tokens=9, seed=13).choices[0].text == wanted[2]
 
 
+def test_seeds_are_counted_through_zero(ask):
+    """Catches: negative seeds that are brought into range before they are counted on."""
+    texts = [choice.text for choice in ask(prompt=["春", "春"], n=2, max_tokens=20, temperature=1.5, seed=-2).choices]
+    assert texts == [ask(prompt="春", max_tokens=20, temperature=1.5, seed=seed).choices[0].text for seed in (-2, -1, 0, 1)]
+    assert len(set(texts)) == 4
+
+
 def test_without_a_seed_one_is_drawn_and_told(ask):
     """Catches: the same text for everybody, and an answer that nobody can get again."""
     one, two = (ask(prompt="春", max_tokens=40, temperature=1.5) for _ in range(2))
