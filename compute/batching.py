@@ -69,10 +69,6 @@ class StepPlan:
     decode: tuple[Sequence, ...] = ()
     preempted: tuple[Sequence, ...] = ()
 
-    @property
-    def tokens(self) -> int:
-        return sum(chunk.tokens for chunk in self.prefill) + len(self.decode)
-
 
 @dataclass(frozen=True, slots=True)
 class Read:
@@ -237,7 +233,6 @@ class Scheduler:
             self.running.remove(sequence)
             self._leave(sequence)
         return done
-
 
     # ---- many steps at once
 

@@ -74,7 +74,6 @@ class Look:
     """The engine after a step. tables: (id, blocks, positions written) of those that run; queue: (id, request, prompt tokens)
     of those that wait, in their order; steps have the indices first … next − 1."""
 
-    now: float
     first: int
     next: int
     tables: tuple[tuple[int, tuple[int, ...], int], ...]
@@ -256,7 +255,7 @@ class Running:
         engine, pool = self.engine, self.engine.pool
         first = engine.recorder.first
         return Look(
-            engine.now(), first, first + len(engine.recorder.steps),
+            first, first + len(engine.recorder.steps),
             tuple((s.id, tuple(s.table.blocks), s.table.written) for s in engine.scheduler.running),
             tuple((s.id, s.request, s.prompt) for s in engine.scheduler.waiting),
             tuple(pool.refs), pool.idle, self._pace.per_second,
