@@ -31,7 +31,7 @@ from compute.service.http import learner_of, read_params, while_listened_to
 
 if TYPE_CHECKING:  # the engine imports torch, and the service answers before that is there
     from compute.engine.engine import Piece
-    from compute.engine.running import Request as Running_, Running
+    from compute.engine.running import Request as EngineRequest, Running
     from compute.engine.tokens import Stream, Tokenizer
     from compute.service.api import Service
 
@@ -197,7 +197,7 @@ class Call:
 
     asked: Completion
     engine: Running
-    requests: list[Running_]
+    requests: list[EngineRequest]
     seed: int
     id: str = field(default_factory=lambda: f"cmpl-{uuid.uuid4().hex}")
     created: int = field(default_factory=lambda: int(time.time()))
