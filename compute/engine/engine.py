@@ -258,9 +258,9 @@ class Engine:
         parts = [Part(read.sequence.table.blocks, read.start, len(tokens)) for read, tokens in zip(reads, new)]
         # how many of each read's last rows are needed: none in the middle of a prompt
         counts = [0 if read.sequence.left > 0 else 1 if read.prefill else len(tokens) for read, tokens in zip(reads, new)]
-        if self.decoder and not any(read.prefill or len(tokens) > 1 for read, tokens in zip(reads, new)):
-            found = self.decoder.logits([token for token, in new], parts)
-        else:
+        single = self.decoder and not any(read.prefill or len(tokens) > 1 for read, tokens in zip(reads, new))
+        found = self.decoder.logits([token for token, in new], parts) if single else None
+        if found is None:
             found = self._forward(new, parts, counts)
         return self._write(found, [(read.sequence, count) for read, count in zip(reads, counts) if count], drafts)
 
