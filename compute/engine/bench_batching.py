@@ -49,10 +49,13 @@ def main(args: argparse.Namespace) -> int:
             continue
         entries = of_model(replace(model, threads=args.threads or model.threads), args.rounds, args.llama)
         for key, entry in entries.items():
-            low, high = entry["conditions"].get("slowest_and_fastest", (None, None))
-            print(f"{key:62} {entry['value']:>10.4g} {entry['unit']:8}" + (f" ({low:.4g}–{high:.4g})" if low is not None else ""))
+            around = entry["conditions"]
+            low, high = around["slowest_and_fastest"]
+            texts = f"  texts as ours: {around['texts_as_ours']}" if "texts_as_ours" in around else ""
+            print(f"{key:66} {entry['value']:>10.4g} {entry['unit']:8} ({low:.4g}–{high:.4g}){texts}")
         if not args.only_print:
-            command = f"python -m compute bench batching --model {name} --rounds {args.rounds}" + (" --llama FOLDER" if args.llama else "")
+            command = f"python -m compute bench batching --model {name} --rounds {args.rounds}"
+            command += (f" --threads {args.threads}" if args.threads else "") + (" --llama FOLDER" if args.llama else "")
             print(precompute.write_measured(f"batching-{name}", entries, command))
         done += 1
     return 0 if done else 3
