@@ -73,7 +73,10 @@ def of_model(model: Model, rounds: int, llama: Path | None) -> Entries:
     torch.set_num_threads(model.threads)
     many, capacity = workload(model.config.vocabulary), PROMPTS[1] + ANSWERS[1]
     traces: dict[str, Trace] = {}
-    single: dict[str, Contender] = {"engine": lambda requests: ours(model, requests, 1, "continuous", traces, "single"), "generate": lambda requests: reference(model, requests)}
+    single: dict[str, Contender] = {
+        "engine": lambda requests: ours(model, requests, 1, "continuous", traces, "single"),
+        "generate": lambda requests: reference(model, requests),
+    }
     batched: dict[str, Contender] = {
         policy: lambda requests, policy=policy: ours(model, requests, SLOTS, policy, traces, policy) for policy in POLICIES
     } | {"one-by-one": lambda requests: ours(model, requests, 1, "continuous", traces, "one-by-one")}
@@ -152,48 +155,50 @@ NAMES = {
 } | {policy: (f"引擎，{policy}", f"the engine, {policy}") for policy in POLICIES}  # fmt: skip
 
 
-def entries_of(model: Model, alone: dict[str, list[Ran]], many: dict[str, list[Ran]], traces: dict[str, Trace], bandwidth: float, around: dict[str, Any]) -> Entries:
+def entries_of(
+    model: Model, alone: dict[str, list[Ran]], many: dict[str, list[Ran]], traces: dict[str, Trace], bandwidth: float, around: dict[str, Any]
+) -> Entries:
     """Keys: engine.<model>.single.<who>.… and engine.<model>.many.<who>.…"""
-    at, made = f"engine.{model.name}", {}
     one_text = around | {"prompt": len(ALONE.prompt), "timed_tokens": ALONE.limit - 1}
     requests = around | {"requests": REQUESTS, "slots": SLOTS, "seed": SEED, "prompt_tokens": list(PROMPTS), "new_tokens": list(ANSWERS), "block_size": 16}
-    wanted = sum(map(len, many["one-by-one"][0].texts))
+    wanted, made = sum(map(len, many["one-by-one"][0].texts)), {}
 
     def add(key: str, values: Row[float], unit: str, conditions: dict[str, Any], zh: str, en: str) -> None:
         spread = {"slowest_and_fastest": [min(values), max(values)]}
-        made[f"{at}.{key}"] = {
+        made[f"engine.{model.name}.{key}"] = {
             "value": statistics.median(values), "unit": unit, "kind": "measured", "n": len(values),
             "conditions": conditions | spread, "says": {"zh": f"{model.name}：{zh}", "en": f"{model.name}: {en}"},
         }  # fmt: skip
 
+    def faster(key: str, fast: Row[Ran], slow: Row[Ran], conditions: dict[str, Any], zh: str, en: str, seconds: str = "seconds") -> None:
+        add(key, [getattr(b, seconds) / getattr(a, seconds) for a, b in zip(fast, slow)], "×", conditions, zh, en)
+
     for who, runs in alone.items():
         zh, en = NAMES[who]
-        add(f"single.{who}.tokens_per_second", [(ALONE.limit - 1) / run.decoding for run in runs], "token/s", one_text | same(runs, alone["generate"]),
-            f"{zh}，单条生成", f"{en}, one text alone")  # fmt: skip
+        speeds = [(ALONE.limit - 1) / run.decoding for run in runs]
+        add(f"single.{who}.tokens_per_second", speeds, "token/s", one_text | same(runs, alone["generate"]), f"{zh}，单条生成", f"{en}, one text alone")
         if who != "engine":
-            add(f"single.engine_over_{who}", [b.decoding / a.decoding for a, b in zip(alone["engine"], runs)], "×", one_text,
-                f"单条生成，引擎比{zh}快几倍", f"one text alone, the engine over {en}")  # fmt: skip
+            says = f"单条生成，引擎比{zh}快几倍", f"one text alone, the engine over {en}"
+            faster(f"single.engine_over_{who}", alone["engine"], runs, one_text, *says, seconds="decoding")
     for who, runs in many.items():
         zh, en = NAMES[who]
-        add(f"many.{who}.tokens_per_second", [wanted / run.seconds for run in runs], "token/s", requests | same(runs, many["one-by-one"]),
-            f"{zh}，{REQUESTS} 个请求", f"{en}, {REQUESTS} requests")  # fmt: skip
-        if who not in (*POLICIES, "one-by-one"):
-            add(f"many.continuous_over_{who}", [b.seconds / a.seconds for a, b in zip(many["continuous"], runs)], "×", requests,
-                f"{REQUESTS} 个请求，连续批处理比{zh}快几倍", f"{REQUESTS} requests, continuous batching over {en}")  # fmt: skip
-    for base in ("static", "one-by-one"):
+        speeds = [wanted / run.seconds for run in runs]
+        says = f"{zh}，{REQUESTS} 个请求", f"{en}, {REQUESTS} requests"
+        add(f"many.{who}.tokens_per_second", speeds, "token/s", requests | same(runs, many["one-by-one"]), *says)
         for policy in ("continuous", "chunked"):
-            add(f"many.{policy}_over_{base}", [b.seconds / a.seconds for a, b in zip(many[policy], many[base])], "×", requests,
-                f"{REQUESTS} 个请求，{NAMES[policy][0]}比{NAMES[base][0]}快几倍", f"{REQUESTS} requests, {NAMES[policy][1]} over {NAMES[base][1]}")  # fmt: skip
+            if who == policy or policy == "chunked" and who not in ("static", "one-by-one"):
+                continue
+            says = f"{REQUESTS} 个请求，{NAMES[policy][0]}比{zh}快几倍", f"{REQUESTS} requests, {NAMES[policy][1]} over {en}"
+            faster(f"many.{policy}_over_{who}", many[policy], runs, requests, *says)
     add("bandwidth", [bandwidth], "B/s", around, "矩阵乘向量读内存的带宽", "bandwidth of a matrix-vector product")
-    runs_of = {"single": alone["engine"]} | {name: many[name] for name in (*POLICIES, "one-by-one")}
     for name, trace in traces.items():
-        key = "single.engine" if name == "single" else f"many.{name}"
-        where = (one_text if name == "single" else requests) | {"bytes": moved(model, trace), "bandwidth": bandwidth}
-        add(f"{key}.bandwidth_share", [moved(model, trace) / run.seconds / bandwidth for run in runs_of[name]], "ratio", where,
-            f"{NAMES.get(name, NAMES['engine'])[0]}用上的带宽；超过 1 说明权重留在处理器缓存里", f"share of that bandwidth, {NAMES.get(name, NAMES['engine'])[1]}; above 1 the weights stay in the processor’s cache")  # fmt: skip
+        runs, where, key = (alone["engine"], one_text, "single.engine") if name == "single" else (many[name], requests, f"many.{name}")
+        (zh, en), size = NAMES.get(name, NAMES["engine"]), moved(model, trace)
+        says = f"{zh}用上的带宽；超过 1 说明权重留在处理器缓存里", f"share of that bandwidth, {en}; above 1 the weights stay in the processor’s cache"
+        add(f"{key}.bandwidth_share", [size / run.seconds / bandwidth for run in runs], "ratio", where | {"bytes": size, "bandwidth": bandwidth}, *says)
         if name in POLICIES:
-            add(f"{key}.utilisation", [trace.utilisation], "ratio", requests, f"{NAMES[name][0]}，槽位利用率", f"use of the slots, {NAMES[name][1]}")
-            add(f"{key}.steps", [len(trace.steps)], "step", requests, f"{NAMES[name][0]}，步数", f"steps, {NAMES[name][1]}")
+            add(f"{key}.utilisation", [trace.utilisation], "ratio", requests, f"{zh}，槽位利用率", f"use of the slots, {en}")
+            add(f"{key}.steps", [len(trace.steps)], "step", requests, f"{zh}，步数", f"steps, {en}")
     return made
 
 
