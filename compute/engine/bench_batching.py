@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import re
 import statistics
 import sys
 import time
@@ -152,7 +153,9 @@ NAMES = {
     "llama.cpp": ("llama.cpp", "llama.cpp"), "one-by-one": ("引擎逐个处理", "the engine, one request after the other"),
     "transformers-batches": ("transformers 的 generate，一批八个", "transformers’ generate, batches of eight"),
     "transformers-continuous": ("transformers 的连续批处理", "transformers’ continuous batching"),
-} | {policy: (f"引擎，{policy}", f"the engine, {policy}") for policy in POLICIES}  # fmt: skip
+    "static": ("引擎的静态批处理", "the engine’s static batching"), "continuous": ("引擎的连续批处理", "the engine’s continuous batching"),
+    "prefill-first": ("引擎的预填充优先", "the engine, prefill first"), "chunked": ("引擎的分块预填充", "the engine’s chunked prefill"),
+}  # fmt: skip
 
 
 def entries_of(
@@ -167,7 +170,7 @@ def entries_of(
         spread = {"slowest_and_fastest": [min(values), max(values)]}
         made[f"engine.{model.name}.{key}"] = {
             "value": statistics.median(values), "unit": unit, "kind": "measured", "n": len(values),
-            "conditions": conditions | spread, "says": {"zh": f"{model.name}：{zh}", "en": f"{model.name}: {en}"},
+            "conditions": conditions | spread, "says": {"zh": f"{model.name}：{spaced(zh)}", "en": f"{model.name}: {en}"},
         }  # fmt: skip
 
     def faster(key: str, fast: Row[Ran], slow: Row[Ran], conditions: dict[str, Any], zh: str, en: str, seconds: str = "seconds") -> None:
@@ -200,6 +203,11 @@ def entries_of(
             add(f"{key}.utilisation", [trace.utilisation], "ratio", requests, f"{zh}，槽位利用率", f"use of the slots, {en}")
             add(f"{key}.steps", [len(trace.steps)], "step", requests, f"{zh}，步数", f"steps, {en}")
     return made
+
+
+def spaced(zh: str) -> str:
+    """With a space between Han and Latin."""
+    return re.sub(r"(?<=[\u4e00-\u9fff])(?=[A-Za-z0-9])|(?<=[A-Za-z0-9])(?=[\u4e00-\u9fff])", " ", zh)
 
 
 def same(runs: Row[Ran], as_those: Row[Ran]) -> dict[str, Any]:
