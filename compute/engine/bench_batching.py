@@ -91,8 +91,8 @@ def of_model(model: Model, rounds: int, llama: Path | None) -> Entries:
         print(lacking.message("en"), file=sys.stderr)
     if llama:
         peers.append(cpp := LlamaCpp(llama, model, SLOTS, SLOTS * capacity))
-        single["llama.cpp"] = lambda requests: cpp(requests, 1)
-        batched["llama.cpp"] = lambda requests: cpp(requests, SLOTS)
+        single["llama-cpp"] = lambda requests: cpp(requests, 1)
+        batched["llama-cpp"] = lambda requests: cpp(requests, SLOTS)
     try:
         alone_runs, many_runs = race(single, [ALONE], rounds), race(batched, many, rounds)
     finally:
@@ -150,7 +150,7 @@ def reference(model: Model, requests: Row[Request]) -> Ran:
 
 NAMES = {
     "engine": ("我们的引擎", "our engine"), "generate": ("我们的参照实现", "our reference"), "transformers": ("transformers 的 generate", "transformers’ generate"),
-    "llama.cpp": ("llama.cpp", "llama.cpp"), "one-by-one": ("引擎逐个处理", "the engine, one request after the other"),
+    "llama-cpp": ("llama.cpp", "llama.cpp"), "one-by-one": ("引擎逐个处理", "the engine, one request after the other"),
     "transformers-batches": ("transformers 的 generate，一批八个", "transformers’ generate, batches of eight"),
     "transformers-continuous": ("transformers 的连续批处理", "transformers’ continuous batching"),
     "static": ("引擎的静态批处理", "the engine’s static batching"), "continuous": ("引擎的连续批处理", "the engine’s continuous batching"),
