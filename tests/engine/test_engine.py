@@ -179,18 +179,18 @@ def test_guesses_change_no_greedy_text(pair, kind, policy, preemption, blocks): 
 @pytest.mark.parametrize("kind", ["lookup", "draft"])
 def test_guesses_change_no_distribution(pair, kind):  # noqa: F811
     """Catches: p and q processed differently, a residual from a neighbour's row, random numbers shared by neighbours. Two
-    speculated tokens against their exact joint distribution, 2,000 texts in eight slots; χ² at one in a million."""
+    speculated tokens against their exact joint distribution, 1,200 texts in eight slots; χ² at one in a million."""
     target, draft = (small(m) for m in pair)
     s = Sampling(1.3, top_k=5)
     engine = Engine(target, slots=8, block_size=4, ahead=2, guess=lambda: Lookup(6) if kind == "lookup" else ModelDraft(draft, 16))
-    written = engine.run([Ask(tuple(SHORT), 3, sampling=s, seed=seed) for seed in range(2_000)])
+    written = engine.run([Ask(tuple(SHORT), 3, sampling=s, seed=seed) for seed in range(1_200)])
     counts = np.zeros(36, dtype=np.int64)
     for [[_, b, c]] in written:
         counts[b * 6 + c] += 1
     p = exact(target, SHORT, s)
     assert not counts[p == 0].any()
     assert stats.chisquare(counts[p > 0], p[p > 0] * counts.sum()).pvalue > 1e-6
-    assert sum(len(step.lanes) for step in engine.recorder.steps) < 6_000  # some guesses were right
+    assert sum(len(step.lanes) for step in engine.recorder.steps) < 3_600  # some guesses were right
 
 
 # ---- ends, texts, probabilities
