@@ -256,7 +256,7 @@ def test_stopping_lets_short_texts_finish_and_tells_the_rest(start, use):
     use(server)
     official, body = client_of(server), {"prompt": "春", "temperature": 0, "stream": True}
     short = iter(official.completions.create(model="mini-128", max_tokens=20, **body))
-    long = iter(official.completions.create(model="mini-64", max_tokens=1000, **body | {"prompt": ["春"] * 12, "temperature": 2.0}))
+    long = iter(official.completions.create(model="mini-64", max_tokens=1000, **body | {"prompt": ["春"] * 60, "temperature": 2.0}))
     client.send("春", max_tokens=512, temperature=2.0, n=4, model="mini-64", learner=ANN)
     next(long), next(short)
     server.signal(signal.SIGTERM)
