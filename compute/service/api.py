@@ -173,7 +173,7 @@ def _prepare(machine: Machine) -> None:
     """Loads torch while the service already answers, so that the first live call does not wait for it."""
     try:
         machine.prepare()
-    except Exception:  # the service goes on without; what needs torch says so itself
+    except (ImportError, OSError, RuntimeError, LabError):  # the service goes on without; what needs torch says so itself
         machine.device = MISSING
         log.exception("torch could not be loaded")
 

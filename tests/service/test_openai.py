@@ -324,15 +324,19 @@ def test_a_full_queue_is_503_with_the_time_to_come_back(talking):
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_caller_who_left_is_in_no_further_step(stream):
-    """The application in this process, counted in the engine's steps, while a neighbour goes on.
-    Catches: slots and blocks held for nobody."""
+def test_a_caller_who_left_is_in_no_further_step(stream, monkeypatch):
+    """The application in this process, counted in the engine's steps, while a neighbour goes on. A step takes a while here, so
+    that neither text ends by itself before it is looked at. Catches: slots and blocks held for nobody."""
     engine = running("mini-64")
+    step = engine.engine.step
+    monkeypatch.setattr(engine.engine, "step", lambda: (time.sleep(0.01), step())[1])
     neighbour = engine.submit(Ask((5, 6, 7), 900, ignore_end=True))
     body = json.dumps({"model": "mini-64", "prompt": STORY, "max_tokens": 900, "temperature": 2.0, "stream": stream}).encode()
     with ThreadPoolExecutor(1) as apart:  # a browser's tests leave an event loop in this thread
         request, making = apart.submit(lambda: asyncio.run(leave_after(engine, body, pieces=5))).result()
+    end = time.monotonic() + 20
     while len(engine.look(making)[1]) < 5:
+        assert time.monotonic() < end, "the neighbour does not go on"
         time.sleep(0.01)
     look, steps, _ = engine.look()
     (sequence,) = request.ticket.sequences
