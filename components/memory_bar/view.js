@@ -32,7 +32,7 @@ function plan(data, W, tools) {
   const rows = Math.ceil(data.cells / columns), bar = rows * (cell + under);
   const waits = { a: data.moments.some((m) => m.a.waiting), b: data.moments.some((m) => m.b.waiting) };
   const lane = (side) => (waits[side] ? (dense ? 24 : LANE) + (narrow ? 20 : 0) : 4);
-  const said = 24 * Math.max(...data.moments.map((m) => wrap(m.says, 16, W, tools).length)), head = narrow ? 90 : 52;
+  const said = 24 * Math.max(...data.moments.map((m) => tools.wrap(m.says, 16, W).length)), head = narrow ? 90 : 52;
   const shown = Math.min(Math.max(...data.moments.map((m) => m.b.held.length)), 12);   // requests to choose from
   const chip = 36, perRow = narrow ? Math.floor((W + 6) / (chip + 6)) : 6, chips = Math.ceil(shown / perRow) * 38;
   const left = narrow ? 0 : perRow * (chip + 6) + 30;   // the table stands beside its buttons where there is room
@@ -59,7 +59,7 @@ function markup(data, t, p, tools) {
   const bold = (px, tone = 'ink') => `style="font-size:${px}px;font-weight:650;fill:${c(tone)}"`;
 
   out.push(`<defs>${hatch('memory-bar-reserved', c('reserved'), c('muted'), 0.55)}${hatch('memory-bar-refused', 'none', c('rejected'), 1)}</defs>`);
-  wrap(now.says, 16, W, tools).forEach((line, i) => text(0, 18 + 24 * i, line, bold(16)));
+  tools.wrap(now.says, 16, W).forEach((line, i) => text(0, 18 + 24 * i, line, bold(16)));
 
   const chosen = choose(now, tools.local);
   section('a', now.a, before?.a);
@@ -196,7 +196,7 @@ function markup(data, t, p, tools) {
   function lane(side, top) {
     const [n, wanted, many] = side.waiting, holes = wanted <= side.free;
     const said = p.dense && many > 1 ? words('waits_many', { more: many, wanted, free: side.free }) : words(holes ? 'waits' : 'waits_full', { n, wanted, free: side.free, longest: side.longest });
-    const rows = wrap(said, 13, W, tools), base = top - (p.dense ? 8 : 28) - 18 * (rows.length - 1);
+    const rows = tools.wrap(said, 13, W), base = top - (p.dense ? 8 : 28) - 18 * (rows.length - 1);
     rows.forEach((line, i) => text(0, base + 18 * i, line, `class="small" style="font-weight:600;fill:${c('rejected')}"`));
     if (p.dense || wanted > p.columns) return;
     const owned = side.held.map((h) => [h[2], h[3]]).sort((one, other) => one[0] - other[0]);
@@ -291,13 +291,4 @@ function listen(svg, tools) {
   const light = (block) => svg.querySelectorAll('[data-block]').forEach((each) => each.classList.toggle('lit', block != null && each.dataset.block === block));
   svg.onpointermove = (event) => light(event.target.closest?.('[data-block]')?.dataset.block);
   svg.onpointerleave = () => light(null);
-}
-
-function wrap(text, px, width, tools) {   // at spaces, and anywhere between Han characters, never before closing punctuation
-  const pieces = text.match(/[\u2e80-\uffef][，。；：、）？！”]*|[^\s\u2e80-\uffef]+[，。；：、）？！”]*\s*|\s+/g) || [], lines = [''];
-  for (const piece of pieces) {
-    if (tools.measure(lines.at(-1) + piece.trimEnd(), px) * 1.08 > width && lines.at(-1)) lines.push('');
-    lines[lines.length - 1] += piece;
-  }
-  return lines.map((line) => line.trim());
 }

@@ -179,6 +179,7 @@ class Player {
       colour: (name) => (canvas ? this.resolved(`var(--lab-${name})`) : `var(--lab-${name})`),
       font: (name) => this.style(`--lab-${name}`) || this.style('--st-font') || 'sans-serif',   // 'sans', 'figures'
       measure: (text, px, name = 'sans') => this.measure(text, px, name),
+      wrap: (text, px, width) => wrap(text, width, (line) => 1.08 * this.measure(line, px)),   // as wide as bold letters
       words: (key, values) => fill(this.data.words[`view.${key}`] ?? `⟨${key}⟩`, values),
       el, number, esc,
     };
@@ -204,6 +205,16 @@ class Player {
     }
     return this.measured.get(key);
   }
+}
+
+// Lines no wider than `width`: broken at spaces and anywhere between Han characters, never before closing punctuation.
+function wrap(text, width, measure) {
+  const pieces = text.match(/[\u2e80-\uffef][，。；：、）？！”]*|[^\s\u2e80-\uffef]+[，。；：、）？！”]*\s*|\s+/g) || [], lines = [''];
+  for (const piece of pieces) {
+    if (lines.at(-1) && measure(lines.at(-1) + piece.trimEnd()) > width) lines.push('');
+    lines[lines.length - 1] += piece;
+  }
+  return lines.map((line) => line.trim());
 }
 
 const fill = (text, values = {}) => text.replace(/\{(\w+)\}/g, (whole, name) => values[name] ?? whole);

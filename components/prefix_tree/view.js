@@ -48,15 +48,6 @@ function counted(data, t) {
   return found;
 }
 
-function wrap(sentence, width, tools) {
-  const lines = [''];
-  for (const part of sentence.match(/[\u2e80-\uffff]|[^\s\u2e80-\uffff]+\s*|\s+/g) ?? []) {
-    const fits = tools.measure((lines.at(-1) + part).trimEnd(), 16.6) <= width || /^[，。：；、”）]/.test(part);   // no line begins with such a mark
-    if (fits) lines[lines.length - 1] += part; else lines.push(part);
-  }
-  return lines;
-}
-
 // ---- the plan
 
 function plan(data, width, tools) {
@@ -69,7 +60,7 @@ function planned(data, width, tools) {
   const p = { wide: width >= 720 };
   p.name = Math.max(...data.rows.map((name) => tools.measure(name, 14))) + (p.wide ? 16 : 8);
   p.unit = (width - p.name - 2) / data.longest;
-  p.memory = EVENT * Math.max(...data.events.map((_, t) => wrap(said(data, t, tools), width, tools).length)) + 14;
+  p.memory = EVENT * Math.max(...data.events.map((_, t) => tools.wrap(said(data, t, tools), 16, width).length)) + 14;
   p.tree = p.memory + 68;
   p.keys = keyLines(width, tools);
   p.rows = p.tree + 30 + p.keys.length * 22;
@@ -85,7 +76,7 @@ function defs(c) {
 }
 
 function head(data, t, p, tools) {
-  return wrap(said(data, t, tools), tools.width, tools).map((line, i) => text(0, 16 + EVENT * i, tools.esc(line), 'style="font-size:16px" font-weight="600"')).join('');
+  return tools.wrap(said(data, t, tools), 16, tools.width).map((line, i) => text(0, 16 + EVENT * i, tools.esc(line), 'style="font-size:16px" font-weight="600"')).join('');
 }
 
 // ---- the memory

@@ -47,20 +47,11 @@ function event(data, t, tools) {
 }
 
 function events(data, t, p, tools) {
-  const { step } = data.frames[t], said = wrap(event(data, t, tools), tools.width, tools);
+  const { step } = data.frames[t], said = tools.wrap(event(data, t, tools), 16, tools.width);
   let out = p.notice.map((line, i) => text(12, 16 + 21 * i, tools.esc(line))).join('');
   if (p.notice.length) out += rect(0, 0, 3, p.notice.length * 21 + 2, tools.colour('accent'));
   out += text(0, p.top + 14, step ? tools.words('step', { n: step }) : tools.words('prompt_step'), 'class="small muted"');
   return out + said.map((line, i) => text(0, p.top + 38 + EVENT * i, tools.esc(line), 'style="font-size:16px" font-weight="600"')).join('');
-}
-
-function wrap(said, width, tools) {
-  const lines = [''];
-  for (const part of said.match(/[\u2e80-\uffff]|[^\s\u2e80-\uffff]+\s*|\s+/g) ?? []) {
-    const fits = tools.measure((lines.at(-1) + part).trimEnd(), 16.6) <= width || /^[，。：；、”）]/.test(part);   // no line begins with such a mark
-    if (fits) lines[lines.length - 1] += part; else lines.push(part);
-  }
-  return lines;
 }
 
 // ---- the plan: nothing moves while it plays, so room is kept for the longest of all steps
@@ -72,9 +63,9 @@ function plan(data, width, tools) {
 }
 
 function planned(data, width, tools) {
-  const p = { width, wide: width >= 720, notice: data.waiting ? wrap(tools.words('waiting'), width - 16, tools) : [] };
+  const p = { width, wide: width >= 720, notice: data.waiting ? tools.wrap(tools.words('waiting'), 16, width - 16) : [] };
   p.top = p.notice.length ? p.notice.length * 21 + 12 : 0;
-  const lines = Math.max(...data.frames.map((_, t) => wrap(event(data, t, tools), width, tools).length));
+  const lines = Math.max(...data.frames.map((_, t) => tools.wrap(event(data, t, tools), 16, width).length));
   p.tables = p.top + 38 + EVENT * lines + 12;
   p.lines = Math.max(...data.frames.flatMap((frame, t) => frame.rows.map((row, i) => (row ? laid(data, moment(data, t), i, p, tools).lines : 1))));
   p.memory = p.tables + 26 + data.frames.at(-1).rows.length * (p.lines * LINE + GAP) + 10;

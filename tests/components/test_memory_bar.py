@@ -152,7 +152,7 @@ def test_the_picture_is_a_function_of_the_step(params):
     const view = await import('data:text/javascript,' + encodeURIComponent(process.argv[1])), data = JSON.parse(process.argv[2]), words = JSON.parse(process.argv[3]);
     const fill = (s, v = {}) => s.replace(/\\{(\\w+)\\}/g, (whole, k) => v[k] ?? whole);
     const tools = { lang: 'zh', still: false, moved: true, local: {}, colour: (n) => n, words: (k, v) => { if (!words['view.' + k]) throw new Error(k); return fill(words['view.' + k], v); },
-      measure: (s, px) => s.length * px * .8, number: (n) => n.toLocaleString('en-US'), esc: (s) => String(s), redraw() {} };
+      wrap: (s) => [s], measure: (s, px) => s.length * px * .8, number: (n) => n.toLocaleString('en-US'), esc: (s) => String(s), redraw() {} };
     const at = (t, width) => { const svg = { setAttribute() {}, querySelector() {} }; view.height(data, width, tools); view.draw(svg, data, t, { ...tools, width }); return svg.innerHTML; };
     const last = data.moments.length - 1;
     for (const width of [1152, 358]) {

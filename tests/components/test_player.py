@@ -1,5 +1,8 @@
 """The player in a real Chromium, with toy pictures of its own: what must hold for every widget that draws itself."""
 
+import json
+import shutil
+import subprocess
 import time
 import urllib.request
 from dataclasses import dataclass, field
@@ -330,3 +333,19 @@ def test_a_view_without_draw_is_refused():
     with pytest.raises(ImportError, match="draw"):
         player.source("export const rate = 1;")
     assert "return { rate, draw };" in player.source("export const rate = 2;\nexport function draw() {}\n")
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="no node here")
+@pytest.mark.parametrize("text,lines", [
+    ("one two three", ["one two", "three"]),
+    ("一二三四，五六七。", ["一二三", "四，五六", "七。"]),
+    ("共 16 块", ["共 16 块"]),
+    ("", [""]),
+    ("unbreakable", ["unbreakable"]),
+])  # fmt: skip
+def test_long_sentences_are_broken_where_a_reader_expects_it(text, lines):
+    """A letter is 10 wide, a Han character 20, a line 80. Catches a line that begins with a comma, a word cut in two, an empty first line."""
+    code = (player.HERE / "player.js").read_text(encoding="utf-8")
+    code += f"\nconst wide = (s) => [...s].reduce((sum, c) => sum + (c > '⺀' ? 20 : 10), 0);\nconsole.log(JSON.stringify(wrap({json.dumps(text)}, 80, wide)));"
+    made = subprocess.run(["node", "--input-type=module", "-e", code], capture_output=True, text=True)
+    assert json.loads(made.stdout) == lines, made.stderr

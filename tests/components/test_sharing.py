@@ -109,7 +109,7 @@ def test_without_recordings_it_says_what_to_do(monkeypatch, tmp_path):
 NODE = """
 const view = await import('data:text/javascript,' + encodeURIComponent(process.argv[1])), data = JSON.parse(process.argv[2]), n = +process.argv[3];
 const at = (t, width) => { const svg = {}; view.draw(svg, data, t, {...tools, width}); return svg.innerHTML; };
-const tools = { lang: 'zh', local: {}, still: false, moved: false, colour: (n) => n, words: (k, v) => k + JSON.stringify(v ?? ''), measure: (s, px) => s.length * px * .8, number: (n) => n.toLocaleString('en-US'), esc: (s) => s };
+const tools = { lang: 'zh', local: {}, still: false, moved: false, colour: (n) => n, words: (k, v) => k + JSON.stringify(v ?? ''), wrap: (s) => [s], measure: (s, px) => s.length * px * .8, number: (n) => n.toLocaleString('en-US'), esc: (s) => s };
 const first = at(3 % n, 1152); at(n - 1, 390);
 if (at(3 % n, 1152) !== first) throw new Error('not pure');
 for (const width of [358, 720, 1026]) for (let t = 0; t < n; t++) {
