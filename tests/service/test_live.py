@@ -236,7 +236,7 @@ def test_killed_in_mid_stream_and_back(start, use):
     for _ in range(4):
         client.live(model="mini-64", learner=ANN)
     client.send("春", max_tokens=500, temperature=2.0, model="mini-64", learner=ANN)
-    parts = iter(client_of(server).completions.create(model="mini-64", prompt="春", max_tokens=1000, temperature=2.0, stream=True))
+    parts = iter(client_of(server).completions.create(model="mini-64", prompt="春", n=8, max_tokens=1000, temperature=2.0, stream=True))
     next(parts)
     server.signal(signal.SIGKILL)
     with pytest.raises((openai.APIError, httpx2.TransportError)):  # the official client lets errors of its HTTP library through

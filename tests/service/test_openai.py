@@ -325,13 +325,13 @@ def test_a_full_queue_is_503_with_the_time_to_come_back(talking):
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_caller_who_left_is_in_no_further_step(stream, monkeypatch):
-    """The application in this process, counted in the engine's steps, while a neighbour goes on. A step takes a while here, so
-    that neither text ends by itself before it is looked at. Catches: slots and blocks held for nobody."""
+    """The application in this process, counted in the engine's steps, while a neighbour goes on. A step takes a while here, and
+    the seed's text is hundreds of tokens long, so that neither ends by itself before it is looked at. Catches: slots and blocks held for nobody."""
     engine = running("mini-64")
     step = engine.engine.step
     monkeypatch.setattr(engine.engine, "step", lambda: (time.sleep(0.01), step())[1])
     neighbour = engine.submit(Ask((5, 6, 7), 900, ignore_end=True))
-    body = json.dumps({"model": "mini-64", "prompt": STORY, "max_tokens": 900, "temperature": 2.0, "stream": stream}).encode()
+    body = json.dumps({"model": "mini-64", "prompt": STORY, "max_tokens": 900, "temperature": 2.0, "seed": 3, "stream": stream}).encode()
     with ThreadPoolExecutor(1) as apart:  # a browser's tests leave an event loop in this thread
         request, making = apart.submit(lambda: asyncio.run(leave_after(engine, body, pieces=5))).result()
     end = time.monotonic() + 20
@@ -365,8 +365,9 @@ async def leave_after(engine, body: bytes, pieces: int):
         pass
 
     async def watch():
-        while not any(request.writings[0].tokens >= pieces for request in engine._open - before):
-            await asyncio.sleep(0.005)
+        async with asyncio.timeout(20):
+            while not any(request.writings[0].tokens >= pieces for request in engine._open - before):
+                await asyncio.sleep(0.005)
         leaving.set()
 
     scope = {
