@@ -8,7 +8,6 @@ is arithmetic alone, written into them: what a CUDA graph is to a GPU. The formu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence as Row
-from dataclasses import replace
 from math import sqrt
 
 import torch
@@ -16,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from compute.engine.device import SMALL_MODEL_BYTES
-from compute.engine.model import Layer, Linear, Weights, rotation
+from compute.engine.model import Linear, Matrix, Weights, rotation, with_matrices
 from compute.engine.paged import PagedCache, Part, by_text, hidden, joined
 
 STRIDE = 16  # positions by which the buffers for keys and values grow, about
@@ -29,11 +28,7 @@ def prepared(weights: Weights) -> Weights:
     costs half as much again as of one, instead of twice."""
     if not on_cpu(weights) or weights.bytes_per_decoded_token() > SMALL_MODEL_BYTES:
         return weights
-
-    def of(layer: Layer) -> Layer:
-        return replace(layer, **{name: by_columns(getattr(layer, name)) for name in ("qkv", "out", "gate_up", "down")})
-
-    return replace(weights, layers=tuple(map(of, weights.layers)), head=by_columns(weights.head))
+    return with_matrices(weights, lambda name, matrix: by_columns(matrix) if isinstance(matrix, Linear) else matrix)
 
 
 def by_columns(matrix: Linear) -> Linear:
@@ -52,18 +47,25 @@ def decoder(weights: Weights, cache: PagedCache) -> Decoder | None:
 Product = Callable[[Tensor, Tensor], Tensor]
 
 
-def into(matrix: Linear) -> Product:
+def into(matrix: Matrix) -> Product:
     """(x, out): out becomes the product."""
-    if (columns := matrix.weight.t()).is_contiguous() and matrix.bias is None:
+    if (columns := plain_columns(matrix)) is not None:
         return lambda x, out: torch.mm(x, columns, out=out)
     return lambda x, out: out.copy_(matrix(x))
 
 
-def onto(matrix: Linear) -> Product:
+def onto(matrix: Matrix) -> Product:
     """(x, out): the product is added to out."""
-    if (columns := matrix.weight.t()).is_contiguous() and matrix.bias is None:
+    if (columns := plain_columns(matrix)) is not None:
         return lambda x, out: torch.addmm(out, x, columns, out=out)
     return lambda x, out: out.add_(matrix(x))
+
+
+def plain_columns(matrix: Matrix) -> Tensor | None:
+    """(in, out), where nothing but a product is to be done."""
+    if isinstance(matrix, Linear) and matrix.bias is None and (columns := matrix.weight.t()).is_contiguous():
+        return columns
+    return None
 
 
 class Decoder:

@@ -5,8 +5,9 @@ Letters in the shape comments: B sequences, T new tokens of each, S positions vi
 K key/value heads, D head_dim, M hidden width, F feed-forward width, V vocabulary.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from math import pi
+from math import pi, prod
 from typing import Protocol
 
 import torch
@@ -62,13 +63,36 @@ class Config:
 PACKED_ROWS = 4  # from here on a packed matrix is the faster one; below, the plain product reads at full bandwidth
 
 
+class Matrix(Protocol):
+    """y = x Wᵀ + b, however W (out, in) is stored; compute/quantize has others than Linear. bytes: read for one product."""
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+    @property
+    def bias(self) -> Tensor | None: ...
+
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+
 @dataclass(frozen=True)
 class Linear:
-    """y = x Wᵀ + b. Callable, so a quantized matrix can stand in its place."""
+    """The weights as they are."""
 
     weight: Tensor  # (out, in)
     bias: Tensor | None = None  # (out)
     packed: Tensor | None = None  # the same numbers in the order in which oneDNN's kernels read them
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return tuple(self.weight.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.weight.numel() * self.weight.element_size()
 
     def __call__(self, x: Tensor) -> Tensor:
         if self.packed is not None and x.numel() >= PACKED_ROWS * x.shape[-1]:
@@ -76,10 +100,12 @@ class Linear:
         return F.linear(x, self.weight, self.bias)
 
 
-def packed_matrix(matrix: Linear) -> Linear:
+def packed_matrix(matrix: Matrix) -> Matrix:
     """With its numbers a second time, for products of a few rows (a batch, the guesses of a round): the plain kernel orders
     the whole matrix anew in each of them, which on a CPU in float32 costs as much again as reading it. A matrix that stays
     in the processor's cache is better off plain."""
+    if not isinstance(matrix, Linear):
+        return matrix
     plain = matrix.weight
     if plain.device.type != "cpu" or plain.dtype != torch.float32 or not torch.backends.mkldnn.is_available():
         return matrix
@@ -89,12 +115,12 @@ def packed_matrix(matrix: Linear) -> Linear:
 @dataclass(frozen=True)
 class Layer:
     attention_norm: Tensor  # (M)
-    qkv: Linear  # ((H + 2K)·D, M): queries, keys and values in one product
+    qkv: Matrix  # ((H + 2K)·D, M): queries, keys and values in one product
     qk_norm: Tensor | None  # (H + K, D): Qwen3's q_norm for each query head, then k_norm for each key head
-    out: Linear  # (M, H·D)
+    out: Matrix  # (M, H·D)
     mlp_norm: Tensor  # (M)
-    gate_up: Linear  # (2F, M)
-    down: Linear  # (M, F)
+    gate_up: Matrix  # (2F, M)
+    down: Matrix  # (M, F)
 
 
 @dataclass(frozen=True)
@@ -103,7 +129,7 @@ class Weights:
     embedding: Tensor  # (V, M)
     layers: tuple[Layer, ...]
     norm: Tensor  # (M)
-    head: Linear  # (V, M); holds the embedding's own tensor when tied
+    head: Matrix  # (V, M); holds the embedding's own tensor when tied
     inverse_frequencies: Tensor  # (D/2) float32
 
     @property
@@ -114,7 +140,7 @@ class Weights:
     def dtype(self) -> torch.dtype:
         return self.embedding.dtype
 
-    def matrices(self) -> list[Linear]:
+    def matrices(self) -> list[Matrix]:
         """Every matrix that a token is multiplied with, lm_head included; the embedding row is looked up instead."""
         return [m for layer in self.layers for m in (layer.qkv, layer.out, layer.gate_up, layer.down)] + [self.head]
 
@@ -123,21 +149,28 @@ class Weights:
         vectors = [v for layer in self.layers for v in (layer.attention_norm, layer.mlp_norm)] + [self.norm]
         norms = 2 * self.config.head_dim * self.config.layers * self.config.qk_norm  # q_norm and k_norm, one head wide
         biases = sum(m.bias.numel() for m in self.matrices() if m.bias is not None)
-        products = sum(m.weight.numel() for m in self.matrices())
+        products = sum(prod(m.shape) for m in self.matrices())
         return products + biases + sum(v.numel() for v in vectors) + norms + (not self.config.tied) * self.embedding.numel()
 
     def bytes_per_decoded_token(self) -> int:
         """Bytes of weights read for one token: every matrix that is multiplied."""
-        return sum(m.weight.numel() * m.weight.element_size() for m in self.matrices())
+        return sum(m.bytes for m in self.matrices())
+
+
+MATRICES = ("qkv", "out", "gate_up", "down")  # of a layer
+
+
+def with_matrices(weights: Weights, change: Callable[[str, Matrix], Matrix]) -> Weights:
+    """The same model with each matrix changed; their names are 0.qkv, 0.out, … and head."""
+    layers = tuple(
+        replace(layer, **{name: change(f"{number}.{name}", getattr(layer, name)) for name in MATRICES}) for number, layer in enumerate(weights.layers)
+    )
+    return replace(weights, layers=layers, head=change("head", weights.head))
 
 
 def packed(weights: Weights) -> Weights:
     """The same weights with every matrix packed."""
-
-    def of(layer: Layer) -> Layer:
-        return replace(layer, **{name: packed_matrix(getattr(layer, name)) for name in ("qkv", "out", "gate_up", "down")})
-
-    return replace(weights, layers=tuple(map(of, weights.layers)), head=packed_matrix(weights.head))
+    return with_matrices(weights, lambda name, matrix: packed_matrix(matrix))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +56,7 @@ class Head:
         l = self.layer
         matrices = (self.projection, l.qkv, l.out, l.gate_up, l.down, self.output)
         vectors = (self.hidden_norm, self.embedding_norm, l.attention_norm, l.mlp_norm, self.norm)
-        return sum(m.weight.numel() for m in matrices) + sum(v.numel() for v in vectors)
+        return sum(prod(m.shape) for m in matrices) + sum(v.numel() for v in vectors)
 
 
 def load(target: Model, folder: Path | None = None) -> Head:

@@ -68,17 +68,26 @@ class Registry:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def get(self, id: str | None = None) -> Model:
-        """The model, loaded now if it was not. Raises UnknownName, or the ModelError of its files."""
+        """The model, loaded now if it was not; "mini-256:int4-g64" is mini-256 under a scheme of compute/quantize. Raises
+        UnknownName, or the ModelError of its files."""
         id = id or self.default
-        if id not in self.entries:
-            raise UnknownName("model", "模型", id, sorted(self.entries))
         with self._lock:
             if id not in self._loaded:
-                entry = self.entries[id]
-                require(entry)
-                require_room(entry)
-                self._loaded[id] = load(entry.path, device=entry.device, dtype=entry.dtype, name=entry.id)
+                self._loaded[id] = self._load(*id.split(":", 1))
             return self._loaded[id]
+
+    def _load(self, id: str, scheme: str = "") -> Model:
+        if id not in self.entries:
+            raise UnknownName("model", "模型", id, sorted(self.entries))
+        if scheme:
+            from compute.quantize import model, schemes
+
+            found = schemes.scheme(scheme)
+            return model.quantized(self._loaded.get(id) or self._load(id), found)
+        entry = self.entries[id]
+        require(entry)
+        require_room(entry)
+        return load(entry.path, device=entry.device, dtype=entry.dtype, name=entry.id)
 
     def listing(self) -> list[Listed]:
         """Every entry, from the files' headers alone."""

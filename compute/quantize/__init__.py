@@ -1,0 +1,6 @@
+"""Fewer bits for weights, activations and the KV cache.
+
+    grid.py      numbers on a grid: integers and short floating-point formats with scales; what they take, bit by bit
+    schemes.py   the ways to quantize a model that the course compares, by name
+    model.py     a model under a scheme (torch); the rest is NumPy, as pages use it too
+"""
