@@ -71,6 +71,7 @@ COUNTED = {  # units that are words
     "parameter": ("参数", "parameter", "parameters"),
     "count": ("", "", ""),
     "step": ("步", "step", "steps"),
+    "bit": ("位", "bit", "bits"),
     "ratio": ("", "", ""),
     "×": ("", "", ""),
 }
