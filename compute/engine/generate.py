@@ -14,7 +14,7 @@ from torch import Tensor
 
 from compute import sampling as rules
 from compute.engine.loader import Model
-from compute.engine.model import KVCache, forward
+from compute.engine.model import Cache, KVCache, forward
 from compute.engine.tokens import StopText, Stream
 from compute.errors import BadInput
 from compute.sampling import GREEDY, Sampling
@@ -40,6 +40,7 @@ def generate(
     max_new_tokens: int,
     *,
     use_cache: bool = True,
+    cache: Cache | None = None,
     sampling: Sampling = GREEDY,
     seed: int = 0,
     stop: Sequence[str] = (),
@@ -50,7 +51,8 @@ def generate(
 
     Ends with `finish` = stop (the model's end token, or a string of `stop`, neither of which is shown), length, or
     cancelled (`cancelled()` is asked after each token; threading.Event().is_set will do). `ignore_end` goes on past the
-    end token. Raises BadInput for an empty or too long prompt, or a token outside the vocabulary.
+    end token. `cache`: an empty one with room for all of it, to use instead of a plain one (compute/quantize/kv.py).
+    Raises BadInput for an empty or too long prompt, or a token outside the vocabulary.
     """
     check_request(model, tokens, max_new_tokens)
     stream, gate = Stream(), StopText(stop)
@@ -59,7 +61,7 @@ def generate(
     def choose(logits: Tensor) -> int:
         return pick(logits, sampling, random)
 
-    for index, (token, logits, seconds, computed) in enumerate(decode(model, tokens, max_new_tokens, choose, use_cache)):
+    for index, (token, logits, seconds, computed) in enumerate(decode(model, tokens, max_new_tokens, choose, use_cache, cache)):
         ends = token in model.config.stop_tokens and not ignore_end
         text = "" if ends else gate.push(stream.push(model.tokenizer.bytes_of(token)))
         finish = "stop" if ends or gate.found else "length" if index == max_new_tokens - 1 else ""
@@ -74,10 +76,10 @@ def generate(
 
 
 def decode(
-    model: Model, tokens: Sequence[int], n: int, choose: Callable[[Tensor], int], use_cache: bool
+    model: Model, tokens: Sequence[int], n: int, choose: Callable[[Tensor], int], use_cache: bool, cache: Cache | None = None
 ) -> Iterator[tuple[int, Tensor, float, int]]:
     """The loop itself: (token, its logits (V) on the CPU, seconds, K/V positions computed so far), n times."""
-    cache = KVCache(model.weights, 1, len(tokens) + n) if use_cache else None
+    cache = cache or (KVCache(model.weights, 1, len(tokens) + n) if use_cache else None)
     written, computed = 0, 0  # positions that the cache holds; positions computed in all
     sequence = list(tokens)
     for _ in range(n):

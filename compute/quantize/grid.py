@@ -307,3 +307,13 @@ def unpack(data: bytes, numbers: Numbers, shape: tuple[int, int]) -> Codes:
     unsigned = (lanes.astype(np.int64) << np.arange(bits)).sum(-1)
     return (unsigned + (numbers.smallest if isinstance(numbers, Uniform) else 0)).astype(np.int16).reshape(shape)
 
+
+
+# ---- keys and values
+
+
+def kv_bytes_per_token(layers: int, kv_heads: int, head_dim: int, bits: int = 16) -> float:
+    """Bytes that the keys and values of one position take in all layers. Below 16 bits each head's key, and each head's value,
+    has a float16 scale and a zero point of `bits` bits: what compute/quantize/kv.py stores."""
+    vector = head_dim * bits + (16 + bits if bits < 16 else 0)
+    return layers * kv_heads * 2 * vector / 8
