@@ -1,0 +1,202 @@
+"""Lesson 4: a worked example, what four bits really take, what fewer bytes promise on the anchor, and what a full batch leaves
+of the promise."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compute import facts, kv, roofline
+from compute.claims.claim import claim, computed
+from compute.quantity import Quantity
+from compute.quantize.grid import Grid, Quantized, Uniform, quantize, storage_bits
+from compute.quantize.schemes import REST_BITS, SCHEMES
+
+CONTEXT, FULL_BATCH = 4096, 58  # lesson 1's
+GROUP = 128  # weights to a scale, where nothing else is said
+
+
+# ---- four weights by hand
+
+EXAMPLE = (0.12, -0.53, 0.31, 0.90)
+QUIZ = (0.60, -0.25, 0.07, 0.34)
+
+
+def _squeezed(weights: tuple[float, ...], bits: int) -> Quantized:
+    return quantize(np.array([weights], np.float32), Grid(Uniform(bits), "channel"))
+
+
+def _row(weights: tuple[float, ...]) -> str:
+    return ", ".join(f"{w:g}" for w in weights)
+
+
+@claim("quantize.example.scale", "例子里的缩放因子", "scale of the example")
+def _():
+    scale = float(_squeezed(EXAMPLE, 4).steps.scales[0, 0])
+    return computed(scale, "count", "max |w| / (2^(bits − 1) − 1), as a 16-bit float", weights=_row(EXAMPLE), bits=4)
+
+
+@claim("quantize.example.worst_error", "例子里偏得最多的权重偏了多少", "largest error of the example")
+def _():
+    made = _squeezed(EXAMPLE, 4)
+    worst = float(np.abs(made.restored() - np.float32(EXAMPLE)).max())
+    return computed(worst, "count", "max |round(w / s) · s − w|", weights=_row(EXAMPLE), scale=float(made.steps.scales[0, 0]))
+
+
+@claim("quantize.example.half_step", "例子里误差的上限：半格", "half a step of the example, which no error exceeds")
+def _():
+    scale = float(_squeezed(EXAMPLE, 4).steps.scales[0, 0])
+    return computed(scale / 2, "count", "s / 2", scale=scale)
+
+
+@claim("quantize.example.bits", "例子里每个权重真正占的位数", "bits that a weight of the example really takes")
+def _():
+    made = _squeezed(EXAMPLE, 4)
+    return computed(made.bits_per_weight, "bit", "4 + 16 / weights that share the scale", weights=len(EXAMPLE))
+
+
+@claim("quantize.quiz.restored", "三位的例子里，0.34 还原成多少", "what 0.34 becomes in the example with three bits")
+def _():
+    made = _squeezed(QUIZ, 3)
+    return computed(float(made.restored()[0, 3]), "count", "round(w / s) · s, s = max |w| / 3", weights=_row(QUIZ), scale=float(made.steps.scales[0, 0]))
+
+
+# ---- bits of a weight, everything included
+
+SIZE = 4096  # rows and columns of the matrix that they are counted on
+COUNTED = ("int8-channel", "int4-tensor", "int4-channel", "int4-g128", "int4-g64", "int4-g32", "int4-g32-asym", "mxfp4", "nvfp4", "nf4", "nf4-double")
+
+
+def _bits(grid: Grid) -> float:
+    return storage_bits(grid, SIZE, SIZE) / SIZE**2
+
+
+for _name in COUNTED:
+
+    def _bits_of(name=_name) -> Quantity:
+        grid = SCHEMES[name].weights
+        return computed(
+            _bits(grid), "bit", "(codes + scales + zero points) / weights", scheme=name, matrix=f"{SIZE} × {SIZE}", code_bits=grid.numbers.bits,
+            block=grid.block, scale_bits=grid.scales.bits,
+        )  # fmt: skip
+
+    claim(f"quantize.bits.{_name}", f"{_name}：每个权重真正占的位数", f"{_name}: bits that a weight really takes")(_bits_of)
+
+
+@claim("quantize.bits.q4_1", "Q4_1：每个权重真正占的位数", "Q4_1: bits that a weight really takes")
+def _():
+    return computed(4 + (16 + 16) / 32, "bit", "4 + (scale + minimum) / 32 weights", scale_bits=16, minimum_bits=16, block=32)
+
+
+@claim("quantize.ratio.int4-g128", "INT4、128 个一组，字节少到几分之一", "INT4 with groups of 128: times fewer bytes than 16 bits")
+def _():
+    bits = _bits(SCHEMES["int4-g128"].weights)
+    return computed(16 / bits, "×", "16 / bits per weight", bits=bits)
+
+
+# ---- the textbook's 70B
+
+
+def _textbook(bits: float) -> float:
+    return facts.model("70b-dense").parameters_per_token * bits / 8
+
+
+@claim("quantize.textbook.four_bits.bytes", "70B 模型，按正好 4 位算", "70B weights at exactly four bits")
+def _():
+    return computed(_textbook(4), "B", "parameters × 4 / 8", parameters=facts.model("70b-dense").parameters_per_token)
+
+
+for _name in ("int4-g128", "int4-g32"):
+
+    def _textbook_bytes(name=_name) -> Quantity:
+        bits = _bits(SCHEMES[name].weights)
+        return computed(_textbook(bits), "B", "parameters × bits per weight / 8", parameters=facts.model("70b-dense").parameters_per_token, bits=bits)
+
+    def _textbook_speed(name=_name) -> Quantity:
+        bits, bandwidth = _bits(SCHEMES[name].weights), facts.chip("h100-sxm").bandwidth_bytes_per_s
+        return computed(bandwidth / _textbook(bits), "token/s", "bandwidth / weight bytes", bandwidth=bandwidth, bytes=_textbook(bits))
+
+    claim(f"quantize.textbook.{_name}.bytes", f"70B 模型，{_name} 真正占的字节", f"70B weights as {_name}, everything included")(_textbook_bytes)
+    claim(f"quantize.textbook.{_name}.decode_bound", f"70B 模型，{_name} 的带宽上限", f"bandwidth bound of the 70B model as {_name}")(_textbook_speed)
+
+
+# ---- the anchor, writing for one
+
+
+def _anchor():
+    names = facts.anchor()
+    return facts.model(names["model"]), facts.chip(names["chip"])
+
+
+for _group in (64, 32):
+
+    def _group_bytes(group=_group) -> Quantity:
+        model, _chip = _anchor()
+        each = roofline.weight_bytes(4, group)
+        return computed(model.parameters_per_token * each, "B", "parameters × (4 + 16 / group) / 8", parameters=model.parameters_per_token, group=group)
+
+    def _group_bound(group=_group) -> Quantity:
+        model, chip = _anchor()
+        bytes_ = model.parameters_per_token * roofline.weight_bytes(4, group)
+        return computed(chip.bandwidth_bytes_per_s / bytes_, "token/s", "bandwidth / INT4 bytes", bandwidth=chip.bandwidth_bytes_per_s, bytes=bytes_)
+
+    claim(f"quantize.anchor.g{_group}.bytes", f"锚点 INT4、{_group} 个一组，每个 token 要读的字节", f"bytes read per token of the anchor, INT4, groups of {_group}")(_group_bytes)
+    claim(f"quantize.anchor.g{_group}.decode_bound", f"锚点 INT4、{_group} 个一组的带宽上限", f"bandwidth bound of the anchor, INT4, groups of {_group}")(_group_bound)
+
+
+def _with_plain_head() -> float:
+    model, _chip = _anchor()
+    head = sum(m.per_token for m in model.matrices if m.name == "lm_head")
+    return (model.parameters_per_token - head) * roofline.weight_bytes(4, GROUP) + head * REST_BITS / 8
+
+
+@claim("quantize.anchor.head16.bytes", "锚点 INT4、lm_head 留在 16 位，每个 token 要读的字节", "bytes read per token of the anchor in INT4 with lm_head left in 16 bits")
+def _():
+    head = sum(m.per_token for m in _anchor()[0].matrices if m.name == "lm_head")
+    return computed(_with_plain_head(), "B", "(parameters − lm_head) × (4 + 16/128) / 8 + lm_head × 2", parameters=_anchor()[0].parameters_per_token, lm_head=head)
+
+
+@claim("quantize.anchor.head16.decode_bound", "锚点 INT4、lm_head 留在 16 位的带宽上限", "bandwidth bound of the anchor in INT4 with lm_head left in 16 bits")
+def _():
+    bandwidth = _anchor()[1].bandwidth_bytes_per_s
+    return computed(bandwidth / _with_plain_head(), "token/s", "bandwidth / bytes", bandwidth=bandwidth, bytes=_with_plain_head())
+
+
+# ---- the anchor, with a context and with company
+
+
+def _decode(batch: int, weight_bits: int) -> roofline.Decode:
+    model, chip = _anchor()
+    return roofline.decode(model.id, chip.id, batch=batch, context=CONTEXT, weight_bits=weight_bits, group=GROUP)
+
+
+def _gain(batch: int) -> Quantity:
+    plain, small = _decode(batch, 16), _decode(batch, 4)
+    return computed(
+        plain.step_seconds / small.step_seconds, "×", "step in 16 bits / step in INT4, KV and state in 16 and 32 bits as before",
+        batch=batch, context=CONTEXT, bytes_16=plain.bytes_per_step, bytes_int4=small.bytes_per_step,
+    )  # fmt: skip
+
+
+@claim("quantize.anchor.batch1.speedup", "batch 1、4K 上下文，权重改成 INT4 的加速（理想上界）", "speed-up by INT4 weights at batch 1, 4K context (ideal bound)")
+def _():
+    return _gain(1)
+
+
+@claim("quantize.anchor.batch58.speedup", "batch 58、4K 上下文，权重改成 INT4 的加速（理想上界）", "speed-up by INT4 weights at batch 58, 4K context (ideal bound)")
+def _():
+    return _gain(FULL_BATCH)
+
+
+@claim("quantize.anchor.even_tokens", "一步里有多少个 token 时，算的时间赶上读 INT4 权重的时间", "tokens in a step at which computing takes as long as reading INT4 weights")
+def _():
+    """Weights alone: 2 FLOP a weight and token, in 16-bit arithmetic, against the bytes of the weight."""
+    _model, chip = _anchor()
+    each = roofline.weight_bytes(4, GROUP)
+    return computed(int(roofline.ridge(chip) * each / 2), "token", "⌊ridge × bytes per weight / 2⌋", ridge=roofline.ridge(chip), bytes_per_weight=each)
+
+
+@claim("quantize.anchor.requests_int4", "权重是 INT4 时，一张 H100 能放的 4K 请求", "requests of 4K tokens on one H100 beside INT4 weights")
+def _():
+    model, chip = _anchor()
+    room = kv.capacity(model.id, chip.id, CONTEXT, weight_bits=4, group=GROUP)
+    return computed(room.requests, "request", "⌊(memory − INT4 weights) / (4096 × KV + state)⌋", free=room.free_bytes, per_request=room.bytes_per_request)

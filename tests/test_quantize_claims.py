@@ -1,0 +1,72 @@
+"""The figures of lesson 4, by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from compute import numbers
+
+READ, LOADED = 25_623_920_640, 27_781_427_952  # parameters of the anchor: multiplied with for a token; loaded, of which the others keep 16 bits
+HEAD = 248_320 * 5120
+KV, STATE = 65_536, 150_994_944  # bytes of a token, of a request
+BANDWIDTH, PEAK, MEMORY = 3.35e12, 989.5e12, 80e9  # of an H100
+FOUR = 4.125 / 8  # bytes of a 4-bit weight with its share of a 16-bit scale for 128
+
+
+@pytest.mark.parametrize(
+    "name, by_hand",
+    [
+        ("bits.int8-channel", 8 + 16 / 4096),
+        ("bits.int4-tensor", 4 + 16 / 4096**2),
+        ("bits.int4-channel", 4 + 16 / 4096),
+        ("bits.int4-g128", 4 + 16 / 128),
+        ("bits.int4-g64", 4 + 16 / 64),
+        ("bits.int4-g32", 4 + 16 / 32),
+        ("bits.int4-g32-asym", 4 + (16 + 4) / 32),
+        ("bits.mxfp4", 4 + 8 / 32),
+        ("bits.nvfp4", 4 + 8 / 16 + 32 / 4096**2),
+        ("bits.nf4", 4 + 32 / 64),
+        ("bits.nf4-double", 4 + 8 / 64 + 32 / (64 * 256) + 32 / 4096**2),
+        ("ratio.int4-g128", 16 / 4.125),
+        ("textbook.four_bits.bytes", 35e9),
+        ("textbook.int4-g128.bytes", 70e9 * FOUR),
+        ("textbook.int4-g128.decode_bound", BANDWIDTH / (70e9 * FOUR)),
+        ("textbook.int4-g32.bytes", 70e9 * 4.5 / 8),
+        ("textbook.int4-g32.decode_bound", BANDWIDTH / (70e9 * 4.5 / 8)),
+        ("anchor.g64.bytes", READ * 4.25 / 8),
+        ("anchor.g64.decode_bound", BANDWIDTH / (READ * 4.25 / 8)),
+        ("anchor.g32.bytes", READ * 4.5 / 8),
+        ("anchor.g32.decode_bound", BANDWIDTH / (READ * 4.5 / 8)),
+        ("anchor.head16.bytes", (READ - HEAD) * FOUR + HEAD * 2),
+        ("anchor.head16.decode_bound", BANDWIDTH / ((READ - HEAD) * FOUR + HEAD * 2)),
+        ("anchor.batch1.speedup", (READ * 2 + 4096 * KV + 2 * STATE) / (READ * FOUR + 4096 * KV + 2 * STATE)),
+        ("anchor.batch58.speedup", (READ * 2 + 58 * (4096 * KV + 2 * STATE)) / (READ * FOUR + 58 * (4096 * KV + 2 * STATE))),
+        ("anchor.even_tokens", (PEAK / BANDWIDTH) * FOUR // 2),
+        ("anchor.requests_int4", (MEMORY - READ * FOUR - (LOADED - READ) * 2) // (4096 * KV + STATE)),
+    ],
+)  # fmt: skip
+def test_figures_of_lesson_4_by_hand(name: str, by_hand: float):
+    """Catches: a claim whose function no longer computes what its sentence says; a scale or zero point that is not counted."""
+    assert numbers.resolve(f"=quantize.{name}").value == pytest.approx(by_hand, rel=1e-9)
+
+
+def test_the_example_on_paper():
+    """Catches: another range than ±7, a scale kept in more bits than it is stored in. 0.9 / 7 = 0.1286 to four digits, as a 16-bit float;
+    0.31 is 2.41 steps, becomes 2, and is off the most."""
+    scale = 0.9 / 7
+    said = {name: numbers.resolve(f"=quantize.example.{name}").value for name in ("scale", "worst_error", "half_step", "bits")}
+    assert said == pytest.approx({"scale": scale, "worst_error": 0.31 - 2 * scale, "half_step": scale / 2, "bits": 8}, rel=2e-3)
+    assert [round(w / scale) for w in (0.12, -0.53, 0.31, 0.90)] == [1, -4, 2, 7]
+
+
+def test_the_example_of_the_quiz_on_paper():
+    """Catches: three bits taken as ±4 or eight levels. 0.6 / 3 = 0.2; 0.34 is 1.7 steps."""
+    assert numbers.resolve("=quantize.quiz.restored").value == pytest.approx(2 * 0.2, rel=1e-3)
+
+
+def test_q4_1_as_its_own_library_counts_it():
+    """Catches: a minimum forgotten. Referee: the gguf package's table of blocks."""
+    import gguf
+
+    weights, bytes_ = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType.Q4_1]
+    assert numbers.resolve("=quantize.bits.q4_1").value == 8 * bytes_ / weights
