@@ -252,22 +252,28 @@ def forward(
 @torch.inference_mode()
 def hidden_states(weights: Weights, tokens: Tensor, cache: Cache | None, positions: Tensor) -> Tensor:
     """The last layer's output after the final norm, (B, T, M)."""
-    eps = weights.config.norm_eps
     here = cache.place(positions, weights.device) if cache else place(positions, weights.device)
     if cache is None and here.start != 0:
         raise ValueError("without a cache the tokens must be whole sequences, at positions 0, 1, 2, …")
     turn = rotation(here.positions, weights.inverse_frequencies)
     x = F.embedding(tokens.to(weights.device), weights.embedding)  # (B, T, M)
     for number, layer in enumerate(weights.layers):
-        x = x + attention(weights.config, layer, number, rms_norm(x, layer.attention_norm, eps), turn, cache, here)
-        x = x + feed_forward(layer, rms_norm(x, layer.mlp_norm, eps))
-    return rms_norm(x, weights.norm, eps)
+        x = block(weights.config, layer, number, x, turn, cache, here)
+    return rms_norm(x, weights.norm, weights.config.norm_eps)
 
 
 @torch.inference_mode()
 def logits(weights: Weights, hidden: Tensor) -> Tensor:
     """(…, M) → (…, V) in float32, whatever the weights' dtype."""
     return weights.head(hidden).float()
+
+
+def block(
+    config: Config, layer: Layer, number: int, x: Tensor, turn: tuple[Tensor, Tensor], cache: Cache | None, here: Place
+) -> Tensor:
+    """One layer with its residual connections, (B, T, M) → (B, T, M)."""
+    x = x + attention(config, layer, number, rms_norm(x, layer.attention_norm, config.norm_eps), turn, cache, here)
+    return x + feed_forward(layer, rms_norm(x, layer.mlp_norm, config.norm_eps))
 
 
 def attention(

@@ -1,0 +1,71 @@
+"""The text that quantizers look at. `python -m compute.quantize.calibration` writes it for mini-256.
+
+No validation text of the loss tables: mini-256 (and what shares its tokenizer) is calibrated on what mini-256 writes itself at
+temperature 1, as data-free quantization does (LLM-QAT, Liu et al. 2023, §3.1), so that the text has its own domains in its own
+proportions. 64 texts of 256 tokens: the end-of-text token, one of the 64 tokens that the model holds likeliest to begin a text,
+each once, and 254 that it draws; where it ends a text it begins another. Any other model reads LibreOffice's English help with
+its own tokenizer; the loss table of SmolLM2 leaves that file out.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from compute.engine.tokens import Tokenizer
+from compute.errors import BrokenData
+from compute.facts import DATA
+
+FILE = DATA / "calibration-mini-256.json"
+WRITER = "mini-256"
+COUNT, LENGTH, SEED = 64, 256, 0
+OTHERS = DATA / "texts" / "libreoffice-en.txt"
+WINDOW = 512
+
+
+def texts(model: str, tokenizer: Tokenizer | None = None) -> list[list[int]]:
+    """Token ids. tokenizer: the model's, else it is loaded. Raises BrokenData for a file that cannot be read."""
+    model = model.split(":")[0]
+    if model.startswith("mini-"):
+        try:
+            return json.loads(FILE.read_text(encoding="utf-8"))["texts"]
+        except (OSError, ValueError, KeyError) as e:
+            raise BrokenData(f"data/{FILE.name}", f"{e}; make it again: python -m compute.quantize.calibration") from None
+    if tokenizer is None:
+        from compute.engine.registry import shared
+
+        tokenizer = shared().get(model).tokenizer
+    ids = tokenizer.encode(OTHERS.read_text(encoding="utf-8"))
+    return [ids[first : first + WINDOW] for first in range(0, len(ids), WINDOW)]
+
+
+def write(seed: int = SEED) -> list[list[int]]:
+    """What the file holds; text i draws with seed + i."""
+    import torch
+
+    from compute.engine.model import forward
+    from compute.engine.registry import shared
+    from compute.engine.sampled import continue_rows
+    from compute.sampling import Sampling
+
+    model = shared().get(WRITER)
+    (end,) = model.config.stop_tokens
+    likeliest = forward(model.weights, torch.tensor([[end]]), None, torch.tensor([[0]]))[0, 0].topk(COUNT).indices.tolist()
+    begun = [[end, first] for first in likeliest]
+    rows = continue_rows(model, begun, LENGTH - 2, Sampling(temperature=1.0), range(seed, seed + COUNT))
+    return [start + list(row.tokens) for start, row in zip(begun, rows)]
+
+
+def main() -> int:
+    head = {
+        "about": "texts that mini-256 wrote itself, as token ids, to calibrate quantization with; compute/quantize/calibration.py says how",
+        "kind": "synthetic", "model": WRITER, "temperature": 1, "seed": SEED, "command": "python -m compute.quantize.calibration",
+    }  # fmt: skip
+    rows = ",\n  ".join(json.dumps(row, separators=(",", ":")) for row in write())
+    FILE.write_text(json.dumps(head, indent=1).removesuffix("\n}") + f',\n "texts": [\n  {rows}\n ]\n}}\n', encoding="utf-8")
+    print(f"{FILE}: {COUNT} texts of {LENGTH} tokens")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
