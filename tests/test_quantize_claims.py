@@ -6,11 +6,13 @@ import pytest
 
 from compute import numbers
 
-READ, LOADED = 25_623_920_640, 27_781_427_952  # parameters of the anchor: multiplied with for a token; loaded, of which the others keep 16 bits
+READ, LOADED = 25_623_920_640, 27_781_427_952  # parameters of the anchor: multiplied with for a token; loaded
 HEAD = 248_320 * 5120
 KV, STATE = 65_536, 150_994_944  # bytes of a token, of a request
 BANDWIDTH, PEAK, MEMORY = 3.35e12, 989.5e12, 80e9  # of an H100
+FREE = MEMORY - 2 * LOADED
 FOUR = 4.125 / 8  # bytes of a 4-bit weight with its share of a 16-bit scale for 128
+FREE_INT4 = MEMORY - READ * FOUR - (LOADED - READ) * 2  # what is not multiplied keeps 16 bits
 
 
 @pytest.mark.parametrize(
@@ -42,7 +44,13 @@ FOUR = 4.125 / 8  # bytes of a 4-bit weight with its share of a 16-bit scale for
         ("anchor.batch1.speedup", (READ * 2 + 4096 * KV + 2 * STATE) / (READ * FOUR + 4096 * KV + 2 * STATE)),
         ("anchor.batch58.speedup", (READ * 2 + 58 * (4096 * KV + 2 * STATE)) / (READ * FOUR + 58 * (4096 * KV + 2 * STATE))),
         ("anchor.even_tokens", (PEAK / BANDWIDTH) * FOUR // 2),
-        ("anchor.requests_int4", (MEMORY - READ * FOUR - (LOADED - READ) * 2) // (4096 * KV + STATE)),
+        ("anchor.kv8.bytes", 2 * 4 * 16 * (257 + 2)),  # K and V, 4 heads, 16 layers: 256 codes and a zero point of a byte each, a scale of two
+        ("anchor.kv4.bytes", 2 * 4 * 16 * (257 / 2 + 2)),
+        ("anchor.kv8.requests", FREE // (4096 * 33_152 + STATE)),
+        ("anchor.kv4.requests", FREE // (4096 * 16_704 + STATE)),
+        ("anchor.int4.requests", FREE_INT4 // (4096 * KV + STATE)),
+        ("anchor.int4_kv8.requests", FREE_INT4 // (4096 * 33_152 + STATE)),
+        ("anchor.batch58_kv8.speedup", (READ * 2 + 58 * (4096 * KV + 2 * STATE)) / (READ * FOUR + 58 * (4096 * 33_152 + 2 * STATE))),
     ],
 )  # fmt: skip
 def test_figures_of_lesson_4_by_hand(name: str, by_hand: float):

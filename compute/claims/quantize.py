@@ -195,8 +195,52 @@ def _():
     return computed(int(roofline.ridge(chip) * each / 2), "token", "⌊ridge × bytes per weight / 2⌋", ridge=roofline.ridge(chip), bytes_per_weight=each)
 
 
-@claim("quantize.anchor.requests_int4", "权重是 INT4 时，一张 H100 能放的 4K 请求", "requests of 4K tokens on one H100 beside INT4 weights")
+# ---- keys and values in fewer bits: each head's vector with a 16-bit scale and a zero point of its own
+
+
+def _kv_bits(bits: int) -> float:
+    """Of one number in the cache (compute/quantize/kv.py): codes of a vector, its zero point, its scale."""
+    width = kv.heads(_anchor()[0].id).key_dim
+    return ((width + 1) * bits + 16) / width
+
+
+def _requests(weight_bits: int, kv_bits: float) -> Quantity:
+    model, chip = _anchor()
+    room = kv.capacity(model.id, chip.id, CONTEXT, weight_bits=weight_bits, group=GROUP, kv_bits=kv_bits)
+    return computed(
+        room.requests, "request", "⌊(memory − all weights) / (4096 × KV + state)⌋",
+        free=room.free_bytes, per_request=room.bytes_per_request, weight_bits=weight_bits, kv_bits=kv_bits,
+    )  # fmt: skip
+
+
+for _kv in (8, 4):
+
+    def _kv_bytes(bits=_kv) -> Quantity:
+        each = _kv_bits(bits)
+        return computed(kv.per_token(_anchor()[0].id, each).bytes, "B", "values × ((head_dim + 1) × bits + 16) / head_dim / 8", bits_per_value=each, bits=bits)
+
+    claim(f"quantize.anchor.kv{_kv}.bytes", f"锚点每个 token 的 KV，{_kv} 位", f"KV of one token of the anchor in {_kv} bits")(_kv_bytes)
+    claim(f"quantize.anchor.kv{_kv}.requests", f"KV 是 {_kv} 位时，一张 H100 能放的 4K 请求", f"requests of 4K tokens on one H100 with KV in {_kv} bits")(
+        lambda bits=_kv: _requests(16, _kv_bits(bits))
+    )
+
+
+@claim("quantize.anchor.int4_kv8.requests", "权重 INT4、KV 8 位时，一张 H100 能放的 4K 请求", "requests of 4K tokens on one H100 with INT4 weights and KV in 8 bits")
+def _():
+    return _requests(4, _kv_bits(8))
+
+
+@claim("quantize.anchor.int4.requests", "权重是 INT4 时，一张 H100 能放的 4K 请求", "requests of 4K tokens on one H100 beside INT4 weights")
+def _():
+    return _requests(4, 16)
+
+
+@claim("quantize.anchor.batch58_kv8.speedup", "batch 58、4K 上下文，权重改成 INT4、KV 改成 8 位的加速（理想上界）", "speed-up by INT4 weights and 8-bit KV at batch 58, 4K context (ideal bound)")
 def _():
     model, chip = _anchor()
-    room = kv.capacity(model.id, chip.id, CONTEXT, weight_bits=4, group=GROUP)
-    return computed(room.requests, "request", "⌊(memory − INT4 weights) / (4096 × KV + state)⌋", free=room.free_bytes, per_request=room.bytes_per_request)
+    plain = _decode(FULL_BATCH, 16)
+    small = roofline.decode(model.id, chip.id, batch=FULL_BATCH, context=CONTEXT, weight_bits=4, group=GROUP, kv_bits=_kv_bits(8))
+    return computed(
+        plain.step_seconds / small.step_seconds, "×", "step in 16 bits / step in INT4 with 8-bit KV",
+        batch=FULL_BATCH, context=CONTEXT, bytes_16=plain.bytes_per_step, bytes_small=small.bytes_per_step,
+    )  # fmt: skip
