@@ -36,12 +36,14 @@ class Vega:
 
 @dataclass(frozen=True)
 class Stage:
-    """Data for the folder's own view.js. steps > 1 gives it the player's transport (play, step, scrub, speed, keys)."""
+    """Data for the folder's own view.js. steps > 1 gives it the player's transport (play, step, scrub, speed, keys).
+    picks: the parameters that a click in the picture may set, by tools.pick(field, value)."""
 
     data: dict[str, Any]
     steps: int = 1
     height: int = 320
     start: int = 0  # the step it opens at
+    picks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

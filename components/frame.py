@@ -272,7 +272,7 @@ def _put_pictures(widget, key: str, view, first: int, pictures, base, state, lan
                 selecting = {"on_select": _picked(key, slot, clicks, base, state), "selection_mode": list(clicks)} if clicks else {}
                 st.vega_lite_chart(spec=spec, key=slot, theme=None, width="stretch", alt=view.sentence, **selecting)
             case components.Stage():
-                player.show(widget, slot, picture, view.sentence, lang, t=state["t"], moved=_moved(key, base, state))
+                player.show(widget, slot, picture, view.sentence, lang, t=state["t"], moved=_moved(key, base, state), picked=_set(key, base, state))
             case components.Html(body):
                 st.html(body)
 
@@ -285,6 +285,17 @@ def _moved(key: str, base, state):
         _write_url(key, base, state)
 
     return moved
+
+
+def _set(key: str, base, state):
+    """A click in a Stage sets a parameter."""
+
+    def picked(field: str, value: Any):
+        state["values"][field] = value
+        state["complaints"] = []
+        _write_url(key, base, state)
+
+    return picked
 
 
 def _slot(name: str, clicks, values, state) -> str:

@@ -9,6 +9,8 @@ like. It may export
   says(data, t, tools)            the text equivalent at t; default the View's sentence
   rate                            steps per second at speed ×1; default: the whole run in 20 s, at least 1.5
 
+tools.pick(field, value) sets a parameter of the widget that the Stage names in `picks`.
+
 Nothing goes to the server while it plays. On pause and release `t` becomes the component's state, so a rerun or a
 return to the page finds the same step.
 """
@@ -54,9 +56,11 @@ def _register(folder: Path) -> Callable[..., Any]:
 _MOUNTS = {folder.name: _register(folder) for folder in sorted(HERE.parent.iterdir()) if (folder / "view.js").exists()}
 
 
-def show(widget, key: str, stage, alt: str, lang: str, t: int | None = None, moved: Callable[[int], None] | None = None) -> None:
+def show(widget, key: str, stage, alt: str, lang: str, t: int | None = None, moved: Callable[[int], None] | None = None,
+         picked: Callable[[str, Any], None] | None = None) -> None:  # fmt: skip
     """Put the stage on the page. alt: the sentence that stands for the picture where the view does not say more.
-    t: the step to open at, for instance the URL's. moved: called with the step that the learner reached."""
+    t: the step to open at, for instance the URL's. moved: called with the step that the learner reached; picked: with the field and
+    the value that a click in the picture sets, where the stage lets it."""
     folder = widget.folder.name
     if folder not in _MOUNTS:
         raise BrokenData(f"components/{folder}/view.js", "it is missing, and the widget draws a Stage")
@@ -72,7 +76,14 @@ def show(widget, key: str, stage, alt: str, lang: str, t: int | None = None, mov
             "words": {k: v for k, v in words.table.items() if k.startswith("view.")},
         },
         on_t_change=lambda: moved(step(key)) if moved else None,
+        **({"on_pick_change": lambda: _pick(key, stage.picks, picked)} if picked and stage.picks else {}),
     )  # fmt: skip
+
+
+def _pick(key: str, fields: tuple[str, ...], picked: Callable[[str, Any], None]) -> None:
+    said = dict(st.session_state.get(key) or {}).get("pick")
+    if said and said["field"] in fields:
+        picked(said["field"], said["value"])
 
 
 def step(key: str) -> int | None:

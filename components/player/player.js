@@ -64,6 +64,7 @@ class Player {
   receive(component) {
     const first = !this.data, data = component.data, last = this.steps - 1;
     this.send = component.setStateValue;
+    this.tell = component.setTriggerValue;
     this.data = data;
     this.steps = Math.max(1, data.steps);
     if (first || data.placed !== this.placed) this.own = false;   // Python says where; else data.t may be our own word, coming late
@@ -174,6 +175,7 @@ class Player {
     const canvas = VIEW.surface === 'canvas';
     return {
       width: this.width, lang: this.data.lang, steps: this.steps, local: this.local, redraw: () => this.draw(true),
+      pick: (field, value) => this.tell('pick', { field, value }),                // sets a parameter of the widget; a Stage names those it may
       still: this.still.matches,                                                  // no motion at all
       moved: this.drawn !== null && this.drawn !== t && !this.still.matches,      // this drawing is a step: it may flash
       colour: (name) => (canvas ? this.resolved(`var(--lab-${name})`) : `var(--lab-${name})`),

@@ -17,6 +17,7 @@ export const rate = 10;
 export function draw(picture, data, t, tools) {
   picture.innerHTML = `<rect width="${tools.width / data.n * (t + 1)}" height="20" fill="${tools.colour('kv')}"/>
     <text x="0" y="40" data-moved="${tools.moved}" data-still="${tools.still}">${data.letters[t]} ${tools.words('hello', { t })}</text>`;
+  picture.onclick = (event) => tools.pick(event.target.tagName === 'rect' ? 'letter' : 'forbidden', data.letters[t]);
 }
 export function says(data, t) { return `letter ${data.letters[t]} of ${data.n}`; }
 """
@@ -57,7 +58,9 @@ if st.checkbox("shorter"):
 st.button("restart", on_click=lambda: player.place("p", None))
 st.button("seven", on_click=lambda: player.place("p", 7))
 data = {"n": steps, "letters": letters}
-player.show(toys.WIDGETS[asked.get("toy", "toy")], "p", Stage(data, steps=steps, height=60, start=int(asked.get("start", 0))), "the whole", "en")
+player.show(toys.WIDGETS[asked.get("toy", "toy")], "p", Stage(data, steps=steps, height=60, start=int(asked.get("start", 0)), picks=("letter",)), "the whole", "en",
+            picked=lambda field, value: st.session_state.update({field: value}))
+st.write(f"letter {st.session_state.get('letter')}, forbidden {st.session_state.get('forbidden')}")
 st.write(f"runs {st.session_state['runs']}, reached {player.step('p')}.")
 """
 TEXT = '[zh]\ntitle = "玩具"\nview.hello = "第{t}步"\n[en]\ntitle = "Toy"\nview.hello = "step {t}"\n'
@@ -286,6 +289,19 @@ def test_a_single_step_has_no_transport(open_toy):
     """Catches a play button under a still picture."""
     toy = open_toy("steps=1")
     assert not toy.page.locator(".transport").is_visible() and toy.page.locator(".picture svg").is_visible()
+
+
+def test_a_click_in_the_picture_sets_a_parameter(open_toy):
+    """Catches: a click that is heard once only, or of the step before, and a field that the stage does not give away."""
+    toy = open_toy()
+    toy.page.locator(".picture rect").click()
+    toy.page.get_by_text("letter a, forbidden None").wait_for()
+    toy.press("ArrowRight", "ArrowRight")
+    toy.page.locator(".picture rect").click()
+    toy.page.get_by_text("letter c, forbidden None").wait_for()
+    toy.page.locator(".picture text").click()
+    toy.settle()
+    assert toy.page.get_by_text("letter c, forbidden None").is_visible()
 
 
 def test_reduced_motion(open_toy):
