@@ -12,6 +12,7 @@ stored before anything is divided by them. NumPy only; float32 in and out.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -139,10 +140,11 @@ def grouped(width: int, block: Block) -> int:
     if block in ("tensor", "channel"):
         return width
     if not isinstance(block, int) or block < 1 or width % block:
-        fits = [g for g in (16, 32, 64, 128, 256) if width % g == 0]
+        fits = [str(size) for size in {2**k for k in range(1, 9)} | {width} if width % size == 0]
+        fits.sort(key=int)
         raise BadInput(
-            "group", block, f"it does not divide rows of {width} weights; {', '.join(map(str, fits)) or width} would",
-            f"一行 {width} 个权重，分不成这样的组；可用：{'、'.join(map(str, fits)) or width}",
+            "group", block, f"it does not divide rows of {width} weights; {', '.join(fits)} would",
+            f"一行 {width} 个权重，分不成这样的组；可用：{'、'.join(fits)}",
         )  # fmt: skip
     return block
 
@@ -153,10 +155,11 @@ def grouped(width: int, block: Block) -> int:
 @dataclass(frozen=True)
 class Steps:
     """What the blocks of a matrix (out, in) share: scales (out, groups) of values that their format holds, zeros (out, groups) of
-    an asymmetric grid. One row for all where the block is the tensor."""
+    an asymmetric grid; (1, 1) where the block is the tensor. kept: the arrays in which the scales are stored (see `keep`)."""
 
     scales: Floats
     zeros: Codes | None = None
+    kept: tuple[NDArray, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -205,7 +208,8 @@ def checked(weights: Floats) -> Floats:
     weights = np.asarray(weights, np.float32)
     if weights.ndim != 2 or not weights.size:
         raise BadInput("weights", list(weights.shape), "a matrix (out, in) with at least one weight is needed", "需要至少含一个权重的矩阵 (out, in)")
-    if len(bad := np.argwhere(~np.isfinite(weights))):
+    if not (finite := np.isfinite(weights)).all():
+        bad = np.argwhere(~finite)
         row, column = map(int, bad[0])
         raise BadInput("weights", str(weights[row, column]), f"{len(bad)} of {weights.size:,} weights are not finite, the first in row {row}, column {column}",
                        f"{weights.size:,} 个权重里有 {len(bad)} 个不是有限的数，第一个在第 {row} 行第 {column} 列")  # fmt: skip
@@ -213,72 +217,73 @@ def checked(weights: Floats) -> Floats:
 
 
 def fit(weights: Floats, grid: Grid) -> Steps:
-    """The scales at which no weight leaves the range: rows of blocks, each by its largest magnitude (or its range)."""
+    """The scales at which no weight leaves the range: of each block's largest magnitude, or of its range. Raises BadInput for
+    groups that do not fill a row and for scales beyond their format."""
     blocks = _blocks(weights, grid.block)
-    if isinstance(grid.numbers, Uniform) and not grid.numbers.symmetric:
-        low, high = np.minimum(blocks.min(-1), 0), np.maximum(blocks.max(-1), 0)
-        scales = stored_scales((high - low) / grid.numbers.largest, grid)
-        zeros = np.rint(np.divide(-low, scales, out=np.zeros_like(low), where=scales > 0)).clip(0, grid.numbers.largest)
-        return Steps(scales, zeros.astype(np.int16))
-    return Steps(stored_scales(np.abs(blocks).max(-1) / np.float32(grid.numbers.largest), grid))
+    low, high = blocks.min(-1), blocks.max(-1)
+    zeroed = isinstance(grid.numbers, Uniform) and not grid.numbers.symmetric
+    if zeroed:
+        low, high = np.minimum(low, 0), np.maximum(high, 0)
+    reach = np.subtract(high, low, dtype=np.float64) if zeroed else np.maximum(high, -low).astype(np.float64)
+    kept = keep(reach / grid.numbers.largest, grid)
+    scales = opened(kept, grid)
+    zeros = np.rint(-low / _divisor(scales)).clip(0, grid.numbers.largest).astype(np.int16) if zeroed else None
+    return Steps(scales, zeros, kept)
 
 
 def encode(weights: Floats, steps: Steps, grid: Grid) -> Codes:
-    """The code nearest to each weight; ties go to the even one. Beyond the range: the outermost."""
-    blocks, scales = _blocks(weights, grid.block), steps.scales[..., None]
-    scaled = np.divide(blocks, scales, out=np.zeros_like(blocks), where=scales > 0)
+    """The code nearest to each weight; ties go to the even one. Beyond the range: the outermost. Where the scale is 0: zero."""
+    with np.errstate(over="ignore"):
+        scaled = _blocks(weights, grid.block) / _divisor(steps.scales)[..., None]
     if isinstance(grid.numbers, Uniform):
-        zeros = 0 if steps.zeros is None else steps.zeros[..., None]
-        codes = (np.rint(scaled) + zeros).clip(grid.numbers.smallest, grid.numbers.largest)
+        np.rint(scaled, out=scaled)
+        if steps.zeros is not None:
+            scaled += steps.zeros[..., None]
+        codes = scaled.clip(grid.numbers.smallest, grid.numbers.largest, out=scaled).astype(np.int16)
     else:
         codes = nearest(scaled, grid.numbers)
-    return codes.astype(np.int16).reshape(weights.shape)
+    return codes.reshape(weights.shape)
 
 
 def restore(codes: Codes, steps: Steps, grid: Grid) -> Floats:
     """(out, in) float32: (code − zero point) · scale, or table[code] · scale."""
     blocks = _blocks(codes, grid.block)
     if isinstance(grid.numbers, Uniform):
-        values = (blocks - (0 if steps.zeros is None else steps.zeros[..., None])).astype(np.float32)
+        values = (blocks if steps.zeros is None else blocks - steps.zeros[..., None]).astype(np.float32)
     else:
         values = np.array(grid.numbers.values, np.float32)[blocks]
-    return (values * steps.scales[..., None]).reshape(codes.shape)
+    values *= steps.scales[..., None]
+    return values.reshape(codes.shape)
 
 
 def nearest(values: Floats, table: Table) -> Codes:
     """Places of the nearest table values; halfway between two, the even place, which in a floating-point format is the even
     mantissa (a table with one zero has its even numbers at the places of zero's parity)."""
+    flat, borders = np.asarray(values, np.float32).ravel(), _borders(table)
+    places = np.zeros(flat.size, np.int16)
+    for start in range(0, flat.size, CHUNK):
+        part, made = flat[start : start + CHUNK], places[start : start + CHUNK]
+        for border in borders:
+            made += part > border
+    return places.reshape(np.shape(values))
+
+
+CHUNK = 2**15  # numbers that stay in the processor's cache while they are compared with every border
+
+
+@cache
+def _borders(table: Table) -> Floats:
+    """The largest float32 that still belongs to each value but the last."""
     points = np.array(table.values, np.float64)
-    parity = int(np.searchsorted(points, 0.0)) % 2
-    right = np.searchsorted(points, values).clip(1, len(points) - 1)
-    below, above = values - points[right - 1], points[right] - values
-    even_right = (right + parity) % 2 == 0
-    return np.where((above < below) | ((above == below) & even_right), right, right - 1).astype(np.int16)
+    middles = (points[1:] + points[:-1]) / 2
+    borders = middles.astype(np.float32)
+    upward = (np.arange(1, len(points)) + np.searchsorted(points, 0.0)) % 2 == 0  # who lies in the middle goes to the even place
+    return np.where((borders > middles) | ((borders == middles) & upward), np.nextafter(borders, np.float32(-np.inf)), borders)
 
 
-def stored_scales(scales: Floats, grid: Grid) -> Floats:
-    """Rounded to the format in which they are kept. Raises BadInput where float16 cannot hold one."""
-    kind = grid.scales.name
-    if kind == "float32":
-        return scales.astype(np.float32)
-    if kind == "float16":
-        if scales.max() > 65504:
-            raise BadInput("weights", float(scales.max()), "its block's scale passes 65,504, the largest 16-bit float; use float32 scales", "这一块的缩放因子超过 16 位浮点数的上限 65,504；请改用 float32 的缩放因子")
-        return scales.astype(np.float16).astype(np.float32)
-    if kind == "e8m0":  # MX: 2^(floor(log2 max|w|) − the exponent of the format's largest value)
-        largest = scales * np.float32(grid.numbers.largest)
-        exponent = np.floor(np.log2(largest, out=np.full_like(largest, -127), where=largest > 0)) - np.floor(np.log2(grid.numbers.largest))
-        return np.where(largest > 0, np.exp2(exponent.clip(-127, 127)), 0).astype(np.float32)
-    if kind == "e4m3":
-        whole = np.float32(scales.max() / E4M3.largest)
-        if whole == 0:
-            return scales
-        return np.array(E4M3.values, np.float32)[nearest(scales / whole, E4M3)] * whole
-    mean = np.float32(scales.mean())
-    flat = (scales - mean).ravel()
-    padded = np.pad(flat, (0, -len(flat) % DOUBLE_BLOCK)).reshape(-1, DOUBLE_BLOCK)
-    inner = quantize(padded, Grid(Uniform(8), "channel", FLOAT32))
-    return np.maximum(inner.restored().ravel()[: len(flat)].reshape(scales.shape) + mean, 0).astype(np.float32)
+def _divisor(scales: Floats) -> Floats:
+    """What to divide by: a block whose scale is 0 holds nothing but zeros."""
+    return np.where(scales > 0, scales, np.float32(np.inf))
 
 
 def _blocks(matrix: NDArray, block: Block) -> NDArray:
@@ -289,24 +294,128 @@ def _blocks(matrix: NDArray, block: Block) -> NDArray:
     return matrix.reshape(rows, -1, grouped(width, block))
 
 
+# ---- scales in their format
+
+
+def stored_scales(scales: Floats, grid: Grid) -> Floats:
+    """Rounded to the format in which they are kept. Raises BadInput where float16 cannot hold one."""
+    return opened(keep(np.asarray(scales, np.float64), grid), grid)
+
+
+def keep(scales: NDArray[np.float64], grid: Grid) -> tuple[NDArray, ...]:
+    """Exact scales (out, groups) → the arrays that are stored, the first of which has an entry for each block.
+
+    float16 and float32 themselves. e8m0: exponent + 127, of 2^(floor(log2 max |w|) − the exponent of the table's largest value), as
+    the OCP specification has it (§6.3), so that up to a quarter of the range is cut off. e4m3: places in its table, and the
+    float32 that puts the matrix's largest scale at 448. double: int8, a float32 for every 256, and the mean of all.
+
+    A float16 scale is the nearest one, but the one above where an outermost weight would lie beyond the range by more than
+    the half step that rounding costs anyway (an asymmetric grid spends that on rounding its zero point). A scale too small for
+    float16 or E4M3 becomes their smallest. Raises BadInput where float16 cannot hold one."""
+    kind, numbers = grid.scales.name, grid.numbers
+    if kind == "float32":
+        return (scales.astype(np.float32),)
+    if kind == "float16":
+        if (most := float(scales.max())) > 65504:
+            raise BadInput("weights", most, "its block's scale passes 65,504, the largest 16-bit float; use float32 scales", "这一块的缩放因子超过 16 位浮点数的上限 65,504；请改用 float32 的缩放因子")
+        near = scales.astype(np.float16)
+        room = 1 + 0.5 / numbers.largest if isinstance(numbers, Uniform) and numbers.symmetric else 1
+        return (np.where(near.astype(np.float64) * room < scales, np.nextafter(near, np.float16(np.inf)), near),)
+    if kind == "e8m0":
+        largest = (scales * numbers.largest).astype(np.float32)
+        exponents = np.frexp(largest)[1] - np.frexp(numbers.largest)[1]
+        return (np.where(largest > 0, exponents + 127, 0).clip(0, 254).astype(np.uint8),)
+    if kind == "e4m3":
+        whole = np.float32(scales.max() / E4M3.largest)
+        shares = scales / (whole or np.inf)
+        places = nearest(shares, E4M3)
+        zero = E4M3.values.index(0.0)
+        return np.where(shares > 0, places.clip(zero + 1), zero).astype(np.uint8), whole[None]
+    mean = np.float32(scales.mean())
+    rest = (scales - mean).astype(np.float32).ravel()
+    padded = np.pad(rest, (0, -rest.size % DOUBLE_BLOCK)).reshape(-1, DOUBLE_BLOCK)
+    inner = quantize(padded, Grid(Uniform(8), "channel", FLOAT32))
+    return inner.codes.astype(np.int8).ravel()[: rest.size].reshape(scales.shape), inner.steps.scales[:, 0], mean[None]
+
+
+def opened(kept: tuple[NDArray, ...], grid: Grid) -> Floats:
+    """The scales (out, groups) that the stored arrays stand for."""
+    kind, first = grid.scales.name, kept[0]
+    if kind == "e8m0":
+        return np.ldexp(np.float32(1), first.astype(np.int32) - 127)
+    if kind == "e4m3":
+        return np.array(E4M3.values, np.float32)[first] * kept[1]
+    if kind == "double":
+        factors = kept[1].repeat(DOUBLE_BLOCK)[: first.size].reshape(first.shape)
+        return np.maximum(first * factors + kept[2], 0)
+    return first.astype(np.float32)
+
+
 # ---- packed
+
+
+def to_bytes(made: Quantized) -> bytes:
+    """A matrix as it would lie in a file: scales, zero points, codes; each part begins with a byte of its own. Raises ValueError
+    for scales that their format does not hold."""
+    grid, steps = made.grid, made.steps
+    kept = steps.kept or keep(steps.scales.astype(np.float64), grid)
+    if not np.array_equal(opened(kept, grid), steps.scales):
+        raise ValueError(f"these scales are not {grid.scales.name} numbers")
+    parts = [array.tobytes() for array in kept]
+    if steps.zeros is not None:
+        parts.append(pack(steps.zeros, grid.numbers))
+    return b"".join([*parts, pack(made.codes, grid.numbers)])
+
+
+def from_bytes(data: bytes, grid: Grid, shape: tuple[int, int]) -> Quantized:
+    """What `to_bytes` was given; shape (out, in)."""
+    rows, width = shape
+    groups = (1, 1) if grid.block == "tensor" else (rows, width // grouped(width, grid.block))
+    blocks, start = groups[0] * groups[1], 0
+
+    def take(dtype: str, count: int) -> NDArray:
+        nonlocal start
+        made = np.frombuffer(data, dtype, count, start)
+        start += made.nbytes
+        return made
+
+    def codes(shape: tuple[int, int]) -> Codes:
+        return unpack(take("uint8", -(-shape[0] * shape[1] * grid.numbers.bits // 8)).tobytes(), grid.numbers, shape)
+
+    first, *once = _LAYOUT[grid.scales.name]
+    kept = (take(first, blocks).reshape(groups), *(take(dtype, -(-blocks // per)) for dtype, per in once))
+    zeros = codes(groups) if isinstance(grid.numbers, Uniform) and not grid.numbers.symmetric else None
+    return Quantized(grid, codes(shape), Steps(opened(kept, grid), zeros, kept))
+
+
+_WHOLE = 2**62  # blocks, of which a matrix never has more
+_LAYOUT = {
+    "float16": ["float16"],
+    "float32": ["float32"],
+    "e8m0": ["uint8"],
+    "e4m3": ["uint8", ("float32", _WHOLE)],
+    "double": ["int8", ("float32", DOUBLE_BLOCK), ("float32", _WHOLE)],
+}
+"""Of a block, then of so many blocks: what `keep` makes."""
 
 
 def pack(codes: Codes, numbers: Numbers) -> bytes:
     """The codes one after the other, `numbers.bits` bits each, lowest bit first; the last byte is filled with zeros."""
-    bits = numbers.bits
-    unsigned = codes.ravel().astype(np.int64) - (numbers.smallest if isinstance(numbers, Uniform) else 0)
-    lanes = (unsigned[:, None] >> np.arange(bits)) & 1
-    return np.packbits(lanes.astype(np.uint8).ravel(), bitorder="little").tobytes()
+    unsigned = (codes.ravel() - _lowest(numbers)).astype(np.uint8)
+    lanes = np.unpackbits(unsigned[:, None], axis=1, count=numbers.bits, bitorder="little")
+    return np.packbits(lanes.ravel(), bitorder="little").tobytes()
 
 
 def unpack(data: bytes, numbers: Numbers, shape: tuple[int, int]) -> Codes:
     """What `pack` was given."""
     bits, count = numbers.bits, shape[0] * shape[1]
     lanes = np.unpackbits(np.frombuffer(data, np.uint8), count=count * bits, bitorder="little").reshape(count, bits)
-    unsigned = (lanes.astype(np.int64) << np.arange(bits)).sum(-1)
-    return (unsigned + (numbers.smallest if isinstance(numbers, Uniform) else 0)).astype(np.int16).reshape(shape)
+    unsigned = np.packbits(lanes, axis=1, bitorder="little")
+    return (unsigned.astype(np.int16) + _lowest(numbers)).reshape(shape)
 
+
+def _lowest(numbers: Numbers) -> int:
+    return numbers.smallest if isinstance(numbers, Uniform) else 0
 
 
 # ---- keys and values
