@@ -3,59 +3,135 @@
     small = quantized(model, scheme("int4-g64"))                  # runs on kernels that read the small format, where there are
     exact = quantized(model, scheme("int4-g64"), kernels=False)   # the restored weights in the model's own dtype: what loss is measured on
 
-Both come from the same codes and scales. A quantized model is called "mini-256:int4-g64", also by the registry.
+Both come from the same codes and scales; W8A8 computes with integers in both. A quantized model is called "mini-256:int4-g64",
+also by the registry. A scheme of the KV cache changes no weights.
+
+What calibration sees: GPTQ quantizes layer by layer, and a layer looks at what the layers before it give when quantized already,
+as the paper's code does; its own four matrices are observed before any of them changes. AWQ and SmoothQuant look at the model
+as it was.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from compute.engine.loader import Model
-from compute.engine.model import Linear, Matrix, Weights, with_matrices
+from compute.engine.model import MATRICES, Layer, Linear, Matrix, Weights, packed_matrix, with_matrices
 from compute.errors import Cancelled
+from compute.quantize import awq, calibration, outliers, smooth, w8a8
 from compute.quantize import kernels as fast
-from compute.quantize.grid import Grid, quantize
+from compute.quantize.gptq import gptq
+from compute.quantize.grid import Quantized, quantize
+from compute.quantize.observe import Inputs, Texts, enough, in_turn, observe
+from compute.quantize.rescale import NORMED, rescaled, tied
 from compute.quantize.schemes import Scheme, Stored, stored
 
 Report = Callable[[float, str], None]
+Tell = Callable[..., None]
+"""tell(name of the matrix that is next), or tell() between two batches: raises Cancelled where that is wished."""
+Factors = dict[str, np.ndarray]
 
 
 def quantized(
-    model: Model, scheme: Scheme, *, kernels: bool = True, report: Report = lambda fraction, note: None, cancelled: Callable[[], bool] = lambda: False
-) -> Model:
-    """Raises BadInput where a group does not divide a width or weights are not finite, and Cancelled between two matrices."""
-    count = len(model.weights.matrices())
-    done = 0
+    model: Model, scheme: Scheme, *, kernels: bool = True, texts: Texts | None = None,
+    report: Report = lambda fraction, note: None, cancelled: Callable[[], bool] = lambda: False,
+) -> Model:  # fmt: skip
+    """texts: token ids to calibrate with, else those of compute/quantize/calibration.py; most schemes read none.
 
-    def change(name: str, matrix: Matrix) -> Matrix:
-        nonlocal done
+    Raises BadInput where a group does not divide a width, weights are not finite or the calibration text is too short, and
+    Cancelled between two matrices or two batches of calibration text."""
+    total, done = len(model.weights.matrices()) * (2 if scheme.method == "awq" else 1), count()
+
+    def tell(name: str = "") -> None:
         if cancelled():
             raise Cancelled()
-        report(done / count, f"{scheme.id}: {name}")
-        done += 1
-        return changed(matrix, scheme.head if name == "head" else scheme.weights, kernels)
+        if name:
+            report(next(done) / total, f"{scheme.id}: {name}")
 
-    return replace(model, name=f"{model.name}:{scheme.id}", weights=with_matrices(model.weights, change))
+    if texts is None and (scheme.method != "rtn" or scheme.smooth is not None):
+        texts = calibration.texts(model.name, model.tokenizer)
+    return replace(model, name=f"{model.name}:{scheme.id}", weights=_weights(model.weights, scheme, kernels, texts, tell))
 
 
-def changed(matrix: Linear, grid: Grid | None, kernels: bool) -> Matrix:
-    if grid is None:
-        return matrix
-    made = quantize(plain(matrix.weight), grid)
-    return (fast.matrix(made, matrix.bias) if kernels else None) or Linear(as_tensor(made.restored(), matrix.weight), matrix.bias)
+def _weights(weights: Weights, scheme: Scheme, kernels: bool, texts: Texts | None, tell: Tell) -> Weights:
+    if scheme.cast:
+        return cast(weights, getattr(torch, scheme.cast), tell)
+    if scheme.planted:
+        weights = outliers.plant(weights)
+    if scheme.smooth is not None:
+        weights = rescaled(weights, smoothing(weights, texts, scheme.smooth, tell))
+    if scheme.method == "awq":
+        weights = rescaled(weights, awq_scales(weights, texts, scheme, tell))
+
+    def rounded(name: str, matrix: Linear) -> Matrix:
+        tell(name)
+        grid = scheme.head if name == "head" else scheme.weights
+        return held(matrix, quantize(plain(matrix.weight), grid)) if grid else matrix
+
+    def held(matrix: Linear, made: Quantized) -> Matrix:
+        if scheme.activations:
+            return w8a8.matrix(made, matrix.weight, matrix.bias)
+        return (fast.matrix(made, matrix.bias) if kernels else None) or with_weight(matrix, made.restored())
+
+    def compensated(number: int, layer: Layer, inputs: dict[str, Inputs]) -> Layer:
+        def change(name: str, matrix: Linear) -> Matrix:
+            tell(f"{number}.{name}")
+            return held(matrix, gptq(plain(matrix.weight), enough(inputs[name]).hessian, scheme.weights, act_order=scheme.act_order))
+
+        return replace(layer, **{name: change(name, getattr(layer, name)) for name in MATRICES})
+
+    if scheme.method == "gptq":
+        weights = in_turn(weights, texts, compensated, check=tell)
+        return replace(weights, head=rounded("head", weights.head))
+    return with_matrices(weights, rounded)
+
+
+def cast(weights: Weights, dtype: torch.dtype, tell: Tell = lambda name: None) -> Weights:
+    """Every matrix and the embedding rounded to `dtype`, kept and computed with in the model's own."""
+
+    def rounded(name: str, matrix: Linear) -> Linear:
+        tell(name)
+        return with_weight(matrix, plain(matrix.weight.to(dtype)))
+
+    return with_matrices(replace(weights, embedding=weights.embedding.to(dtype).to(weights.dtype)), rounded)
+
+
+def awq_scales(weights: Weights, texts: Texts, scheme: Scheme, tell: Tell = lambda name="": None) -> Factors:
+    """Of every matrix of the layers, by name (in)."""
+    seen = observe(weights, texts, hessian=False, check=tell)
+
+    def search(name: str, matrix: Linear) -> np.ndarray:
+        tell(name)
+        mean = tied(weights.config, seen[name].mean) if name.endswith(".out") else seen[name].mean
+        return awq.search(plain(matrix.weight), mean, seen[name].sample, scheme.weights, check=tell).scales
+
+    return {name: search(name, matrix) for name, matrix in named(weights, MATRICES)}
+
+
+def smoothing(weights: Weights, texts: Texts, alpha: float, tell: Tell = lambda name="": None) -> Factors:
+    """Of the matrices that a norm stands before, as in the paper (§4), by name (in)."""
+    seen = observe(weights, texts, hessian=False, check=tell)
+    return {name: smooth.factors(seen[name].largest, plain(matrix.weight), alpha) for name, matrix in named(weights, NORMED)}
+
+
+def named(weights: Weights, names: tuple[str, ...]) -> list[tuple[str, Linear]]:
+    return [(f"{number}.{name}", getattr(layer, name)) for number, layer in enumerate(weights.layers) for name in names]
+
+
+def with_weight(matrix: Linear, weight: np.ndarray) -> Linear:
+    """In the same dtype, on the same device, and packed where it was."""
+    made = Linear(torch.from_numpy(np.ascontiguousarray(weight)).to(matrix.weight), matrix.bias)
+    return packed_matrix(made) if matrix.packed is not None else made
 
 
 def plain(tensor: Tensor) -> np.ndarray:
     return tensor.detach().float().cpu().numpy()
-
-
-def as_tensor(values: np.ndarray, like: Tensor) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(values)).to(like)
 
 
 def stored_bytes(weights: Weights, scheme: Scheme) -> Stored:
