@@ -1,0 +1,338 @@
+"""A few weights squeezed onto a grid: who is moved how far, what one outlier does to the others, and what groups save."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from components import Guess, Html, Readout, Scene, Stage, View, Widget, parameters
+from components.controls import Choice, Range, Toggle
+from components.text import Words, amount, digits
+from compute import facts
+from compute.quantity import Quantity
+from compute.quantize import examples
+from compute.quantize.examples import Preset, Squeezed
+from compute.quantize.grid import E2M1, NF4, Grid, Table, Uniform, storage_bits
+
+MODEL, CHIP, FULL_BITS = "70b-dense", "h100-sxm", 16  # lesson 38's: 70 billion parameters, one card's bandwidth
+GROUPS = ("tensor", 12, 8, 6, 4)
+TABLES = {"fp4": E2M1, "nf4": NF4}
+OFTEN = 128  # weights to a scale, in formats that are used
+GUESSED = 6.0  # the outlier that the question is about
+WINDOW = 1.0  # weights beyond are drawn at the side
+
+
+@parameters
+class Params:
+    """numbers: integers of `bits` bits, or one of the two 4-bit tables. block: weights that share a scale; the worked example
+    has one for its four. outlier: what one of the 24 weights is instead; 0 for none."""
+
+    preset: Preset = "normal"
+    numbers: Literal["int", "fp4", "nf4"] = "int"
+    bits: Annotated[int, Field(ge=2, le=8)] = 4
+    block: Literal["tensor"] | Annotated[int, Field(ge=1, le=24)] = "tensor"
+    symmetric: bool = True
+    outlier: Annotated[float, Field(ge=0, le=12)] = 6.0
+    seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 0
+
+
+@dataclass(frozen=True)
+class Result:
+    """bytes, seconds: of a 70B model whose weights all take as many bits as these; of one with 16 bits: full_…"""
+
+    params: Params
+    squeezed: Squeezed
+    grid: Grid
+    bytes: float
+    full_bytes: float
+    bandwidth: float
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        return tuple(w for group in self.squeezed.groups for w in group.weights)
+
+    @property
+    def restored(self) -> tuple[float, ...]:
+        return tuple(r for group in self.squeezed.groups for r in group.restored)
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.bandwidth / self.bytes
+
+    @property
+    def full_tokens_per_second(self) -> float:
+        return self.bandwidth / self.full_bytes
+
+
+def run(params: Params, answer: None = None) -> Result:
+    numbers = TABLES.get(params.numbers) or Uniform(params.bits, params.symmetric)
+    grid = Grid(numbers, "tensor" if params.preset == "worked" else params.block)
+    squeezed = examples.squeeze(examples.weights(params.preset, params.seed, params.outlier), grid)
+    parameters = facts.model(MODEL).parameters
+    return Result(
+        params, squeezed, grid, parameters * squeezed.bits_per_weight / 8, parameters * FULL_BITS / 8, facts.chip(CHIP).bandwidth_bytes_per_s
+    )
+
+
+# ---- drawing
+
+
+def draw(result: Result, scene: Scene) -> View:
+    words, worked = scene.words, result.params.preset == "worked"
+    return View(
+        picture=Stage(_stage(result, scene), height=400),
+        beside=(Html(_table(result, words)),) if worked else (),
+        readouts=_readouts(result, scene.before, words, scene.lang),
+        sentence=_sentence(result, words),
+        rows=_rows(result),
+        papers=_papers(result),
+        simplified=_simplified(result, words, scene.lang),
+        derivation=_derivation(result, words, scene.lang),
+    )
+
+
+def place(value: float, decimals: int = 2) -> str:
+    """A weight as it is written: −0.53. A true minus, and none before a zero."""
+    text = f"{value:.{decimals}f}"
+    return text.removeprefix("-") if not float(text) else text.replace("-", "−")
+
+
+def step(scale: float) -> str:
+    return digits(round(scale, 4)) if scale >= 0.01 else digits(scale)
+
+
+def _stage(result: Result, scene: Scene) -> dict[str, Any]:
+    words, before = scene.words, scene.before
+    same = before is not None and before.params != result.params and len(before.weights) == len(result.weights)
+    old = [r if same and was == w else None for w, was, r in zip(result.weights, before.weights, before.restored)] if same else None
+    strips, first = [], 0
+    for n, group in enumerate(result.squeezed.groups, 1):
+        dots = [
+            {
+                "w": w, "v": v, "name": place(w) if len(result.weights) == len(examples.WORKED) else f"{w:g}", "zero": v == 0 and w != 0, "old": old[first + i] if old and old[first + i] != v else None,
+                "tip": words("tip", w=place(w), q=q, v=place(v, 3), error=place(v - w, 3)), "code": place(q, 0),
+            }
+            for i, (w, q, v) in enumerate(zip(group.weights, group.codes, group.restored))
+        ]  # fmt: skip
+        strips.append({
+            "name": words("strip.one" if len(result.squeezed.groups) == 1 else "strip.of", n=n, count=len(group.weights), scale=step(group.scale)),
+            "dots": dots, "points": group.points, "labels": _labels(result.grid.numbers, len(group.points)),
+        })  # fmt: skip
+        first += len(group.weights)
+    return {
+        "strips": strips, "window": WINDOW, "beyond": max(result.weights) > WINDOW, "named": result.params.preset == "worked", "ghost": bool(old),
+        "codes": "code" if isinstance(result.grid.numbers, Uniform) else "value",
+    }  # fmt: skip
+
+
+def _labels(numbers: Uniform | Table, count: int) -> list[str]:
+    """What is written under each point: the code, or the table's value."""
+    if isinstance(numbers, Uniform):
+        return [place(code, 0) for code in range(numbers.smallest, numbers.largest + 1)]
+    return [f"{value:.2g}".replace("-", "−") for value in numbers.values]
+
+
+def _readouts(result: Result, before: Result | None, words: Words, lang: str) -> tuple[Readout, ...]:
+    made, count = result.squeezed, result.squeezed.count
+
+    def was(of) -> str:
+        return words("before", value=of(before)) if before is not None and of(before) != of(result) else ""
+
+    def bits(r: Result) -> str:
+        return digits(r.squeezed.bits_per_weight)
+
+    def error(r: Result) -> str:
+        return amount(r.squeezed.relative_error, "ratio", lang)
+
+    def zeros(r: Result) -> str:
+        return str(r.squeezed.zeros)
+
+    def size(r: Result) -> str:
+        return digits(r.bytes / 1e9)
+
+    def speed(r: Result) -> str:
+        return digits(r.tokens_per_second)
+
+    return (
+        Readout(words("readout.bits"), bits(result), words("unit.bits"), was(bits),
+                words("note.bits", codes=result.grid.numbers.bits, over=digits(made.bits_per_weight - result.grid.numbers.bits))),
+        Readout(words("readout.error"), error(result).removesuffix("%"), "%", was(error), words("note.error")),
+        Readout(words("readout.zeros"), zeros(result), words("unit.zeros", n=count), was(zeros), words("note.zeros")),
+        Readout(words("readout.size"), size(result), "GB", was(size), words("note.size", full=digits(result.full_bytes / 1e9))),
+        Readout(words("readout.speed"), speed(result), "token/s", was(speed), words("note.speed", full=digits(result.full_tokens_per_second))),
+    )  # fmt: skip
+
+
+def _sentence(result: Result, words: Words) -> str:
+    p, made = result.params, result.squeezed
+    group = made.groups[0]
+    if p.preset == "worked":
+        return words(
+            "sentence.worked", rounded=words(f"sentence.rounded.{_kind(result.grid.numbers)}", zero=group.zero), weights=", ".join(map(place, group.weights)), scale=step(group.scale), codes=_codes(result, group),
+            restored=", ".join(place(r, 3) for r in group.restored), error=digits(100 * made.relative_error), zeros=made.zeros,
+        )  # fmt: skip
+    how = words(f"sentence.{p.numbers}", bits=result.grid.numbers.bits)
+    if len(made.groups) > 1:
+        how += words("sentence.groups", n=len(made.groups), each=len(group.weights))
+    said = words("sentence.normal", how=how, count=made.count, zeros=made.zeros, error=digits(100 * made.relative_error))
+    if p.outlier > WINDOW:
+        hit = next(g for g in made.groups if p.outlier in g.weights)
+        near = sum(r == 0 and w != 0 for w, r in zip(hit.weights, hit.restored))
+        shared = words("sentence.alone") if len(hit.weights) == 1 else words("sentence.neighbours", near=near, of=len(hit.weights) - 1)
+        said += words("sentence.outlier", outlier=f"{p.outlier:g}", scale=step(hit.scale)) + shared
+        if len(made.groups) > 1:
+            rest = made.count - len(hit.weights)
+            said += words("sentence.rescued", far=made.zeros - near, of=rest)
+    return said
+
+
+def _codes(result: Result, group) -> str:
+    """q, or the table's value that it stands for."""
+    if isinstance(result.grid.numbers, Uniform):
+        return ", ".join(place(q, 0) for q in group.codes)
+    return ", ".join(f"{result.grid.numbers.values[q]:.3g}".replace("-", "−") for q in group.codes)
+
+
+def _simplified(result: Result, words: Words, lang: str) -> str:
+    p = result.params
+    often = storage_bits(Grid(result.grid.numbers, OFTEN), 1, OFTEN) / OFTEN
+    size = facts.model(MODEL).parameters * often / 8
+    said = words("simplified", group=OFTEN, bits=digits(often, 4), size=amount(size, "B", lang), cards=-(-int(result.full_bytes) // 80_000_000_000))
+    if p.numbers != "int":
+        said += words("simplified_tables")
+    if result.squeezed.count and p.preset == "normal" and p.outlier > WINDOW:
+        said += words("simplified_outlier", times=digits(p.outlier / examples.SPREAD, 2))
+    return said
+
+
+def _rows(result: Result) -> tuple[dict[str, Any], ...]:
+    return tuple(
+        {"group": n, "weight": w, "scale": group.scale, "zero_point": group.zero, "code": q, "restored": v, "error": v - w,
+         "relative_error": abs(v - w) / abs(w) if w else None}
+        for n, group in enumerate(result.squeezed.groups, 1)
+        for w, q, v in zip(group.weights, group.codes, group.restored)
+    )  # fmt: skip
+
+
+# ---- the worked example, digit by digit
+
+
+def _table(result: Result, words: Words) -> str:
+    """w, w / s, q, q·s and what is missing, a column a weight."""
+    group, numbers = result.squeezed.groups[0], result.grid.numbers
+    shift = not _even(numbers)
+    quotients = [place(w / group.scale + group.zero, 3) for w in group.weights]
+    lines = (
+        ("w", [place(w) for w in group.weights]),
+        ("w / s" + (" + z" if shift else ""), quotients),
+        ("q", _codes(result, group).split(", ")),
+        ("q × s" if not shift else "(q − z) × s", [place(r, 3) for r in group.restored]),
+        (words("table.error"), [place(abs(r - w), 3) for w, r in zip(group.weights, group.restored)]),
+    )
+    body = "".join(f"<tr{' class=total' if head == 'q' else ''}><th>{head}</th>{''.join(f'<td class=n>{cell}</td>' for cell in cells)}</tr>" for head, cells in lines)
+    largest = f"{numbers.largest:g}"
+    caption = words("table.range" if shift else "table.scale", largest=largest, exact=f"{group.exact_scale:.5f}", stored=f"{group.scale:.5f}",
+                    most=place(max(map(abs, group.weights))), low=place(min(*group.weights, 0)), high=place(max(*group.weights, 0)), zero=group.zero)  # fmt: skip
+    return f'{STYLE}<section class="lab-worked"><p>{caption}</p><div class="lab-scroll"><table><tbody>{body}</tbody></table></div></section>'
+
+
+STYLE = """<style>
+.lab-worked p { margin: 0 0 8px; font-size: 0.9375rem; color: var(--lab-muted); }
+.lab-worked table { border-collapse: collapse; }
+.lab-worked :is(th, td) { border: 0; border-top: 1px solid var(--lab-hairline); padding: 5px 0 5px 28px; text-align: right; white-space: nowrap; font-family: var(--lab-figures); font-variant-numeric: tabular-nums; }
+.lab-worked th { padding-left: 0; text-align: left; font-weight: 400; font-family: var(--lab-sans); color: var(--lab-muted); }
+.lab-worked tr.total :is(th, td) { color: var(--lab-weights); font-weight: 650; }
+</style>"""
+
+
+def _kind(numbers: Uniform | Table) -> str:
+    return "table" if isinstance(numbers, Table) else "symmetric" if numbers.symmetric else "asymmetric"
+
+
+def _even(numbers: Uniform | Table) -> bool:
+    """Whether a block needs no zero point."""
+    return _kind(numbers) != "asymmetric"
+
+
+def _derivation(result: Result, words: Words, lang: str) -> str:
+    made, numbers, p = result.squeezed, result.grid.numbers, result.params
+    group = next((g for g in made.groups if p.outlier in g.weights), made.groups[0]) if p.preset == "normal" else made.groups[0]
+    w, q, r = next(((w, q, r) for w, q, r in zip(group.weights, group.codes, group.restored) if w and w != p.outlier), (group.weights[0], group.codes[0], group.restored[0]))
+    low, high = min(*group.weights, 0.0), max(*group.weights, 0.0)
+    given = dict(
+        most=f"{max(map(abs, group.weights)):g}", largest=f"{numbers.largest:g}", exact=f"{group.exact_scale:.5f}", scale=f"{group.scale:.5f}",
+        low=f"{low:g}", high=f"{high:g}", zero=group.zero, w=f"{w:g}", quotient=f"{w / group.scale:.3f}", q=q, restored=f"{r:.4f}", error=f"{abs(r - w):.4f}",
+        percent=digits(100 * abs(r - w) / abs(w)) if w else "0",
+    )  # fmt: skip
+    if isinstance(numbers, Table):
+        given["q"] = f"{numbers.values[q]:.4g}"
+    said = words(f"derivation.{_kind(numbers)}", **given)
+    zeros = "" if _even(numbers) else f" + {len(made.groups)} \\times {numbers.bits}"
+    more = "" if _even(numbers) else words("derivation.zeros", groups=len(made.groups), bits=numbers.bits)
+    return said + words(
+        "derivation.storage", count=made.count, bits=numbers.bits, groups=len(made.groups), more=more, zeros=zeros, total=made.bits, each=digits(made.bits_per_weight),
+        size=digits(result.bytes / 1e9), bandwidth=digits(result.bandwidth / 1e9, 4), speed=digits(result.tokens_per_second),
+    )  # fmt: skip
+
+
+def _papers(result: Result) -> tuple[Quantity, ...]:
+    p, made, numbers = result.params, result.squeezed, result.grid.numbers
+    given = {"weights": "worked example" if p.preset == "worked" else f"N(0, {examples.SPREAD}²), seed {p.seed}", "numbers": p.numbers, "bits": numbers.bits,
+             "weights to a scale": len(made.groups[0].weights), "scale": "float16"}  # fmt: skip
+    if p.preset == "normal" and p.outlier:
+        given |= {"outlier": p.outlier}
+    if isinstance(numbers, Uniform):
+        given |= {"symmetric": p.symmetric}
+    zeros = "" if _even(numbers) else " + groups × bits of a zero point"
+    chip, model = facts.chip(CHIP), facts.model(MODEL)
+    return (
+        Quantity(made.bits_per_weight, "bit", "computed", f"(weights × bits + groups × 16{zeros}) / weights", {"weights": made.count, "groups": len(made.groups), "bits": numbers.bits}, says=SAYS["bits"]),
+        Quantity(made.relative_error, "ratio", "computed", "mean of |ŵ − w| / |w| over w ≠ 0", given, says=SAYS["error"]),
+        Quantity(made.zeros, "count", "computed", "weights with ŵ = 0 and w ≠ 0", given, says=SAYS["zeros"]),
+        Quantity(result.bytes, "B", "computed", "parameters × bits per weight / 8", {"parameters": model.parameters, "bits per weight": made.bits_per_weight}, says=SAYS["size"]),
+        Quantity(result.tokens_per_second, "token/s", "computed", "bandwidth / bytes", {"chip": chip.name, "bandwidth": chip.bandwidth_bytes_per_s, "bytes": result.bytes}, says=SAYS["speed"]),
+        Quantity(result.full_tokens_per_second, "token/s", "computed", "bandwidth / (parameters × 2 B)", {"bandwidth": chip.bandwidth_bytes_per_s, "parameters": model.parameters}, says=SAYS["full"]),
+    )  # fmt: skip
+
+
+SAYS = {
+    "bits": {"zh": "每个权重占的位数，连同缩放因子（和零点）", "en": "bits per weight, scales (and zero points) included"},
+    "error": {"zh": "平均相对误差；掉到 0 的算 100%，本来就是 0 的不算", "en": "mean relative error; a weight that falls to 0 counts 100%, one that was 0 is left out"},
+    "zeros": {"zh": "被挤成 0 的权重", "en": "weights squeezed to 0"},
+    "size": {"zh": "70B 模型都这样存的体积", "en": "a 70B model stored like this throughout"},
+    "speed": {"zh": "单用户速度上限：每个 token 把权重读一遍", "en": "bound for a single user: the weights are read once a token"},
+    "full": {"zh": "同一上限，16 位权重", "en": "the same bound with 16-bit weights"},
+}
+
+
+# ---- predict first
+
+
+def _truth(result: Result) -> Quantity:
+    """Asked of 4 bits, one scale for all and an outlier of GUESSED, whatever the lesson shows."""
+    asked = run(Params(outlier=GUESSED, seed=result.params.seed))
+    return Quantity(asked.squeezed.zeros, "count", "computed", "weights with ŵ = 0 and w ≠ 0", {"outlier": GUESSED, "bits": 4, "seed": result.params.seed})
+
+
+def _normal(params: Params) -> bool:
+    return params.preset == "normal"
+
+
+WIDGET = Widget(
+    id="grid",
+    Params=Params,
+    controls=(
+        Range("outlier", 0.0, 12.0, 0.5, "%.1f", when=_normal),
+        Choice("block", lambda: GROUPS, when=_normal),
+        Range("bits", 2, 8, when=lambda p: p.numbers == "int"),
+        Choice("preset", lambda: ("normal", "worked")),
+        Toggle("symmetric", when=lambda p: p.numbers == "int"),
+        Choice("numbers", lambda: ("int", "fp4", "nf4")),
+        Range("seed", 0, 99, when=_normal),
+    ),
+    run=run,
+    draw=draw,
+    guesses={"outlier": Guess(truth=_truth, unit="/ 23", bounds=(0, 23))},
+)
