@@ -21,6 +21,7 @@ from compute.engine.paged import PagedCache, Part, by_text, hidden, joined
 STRIDE = 16  # positions by which the buffers for keys and values grow, about
 KEPT = 16  # sizes of batches whose buffers are kept
 HELD = 64 * 2**20  # numbers: the most of keys and values that are laid out in a row
+SHARED_BYTES = 3 * 2**19  # of a matrix, times rows, or of keys and values: from here on several threads are faster than one
 
 
 def prepared(weights: Weights) -> Weights:
@@ -39,9 +40,9 @@ def on_cpu(weights: Weights) -> bool:
     return weights.device.type == "cpu" and weights.dtype == torch.float32
 
 
-def decoder(weights: Weights, cache: PagedCache) -> Decoder | None:
-    """None where only the general way is known. weights: `prepared`."""
-    return Decoder(weights, cache) if on_cpu(weights) and not weights.config.qk_norm else None
+def decoder(weights: Weights, cache: PagedCache, threads: int = 1) -> Decoder | None:
+    """None where only the general way is known. weights: `prepared`; threads: at most so many."""
+    return Decoder(weights, cache, threads) if on_cpu(weights) and not weights.config.qk_norm else None
 
 
 Product = Callable[[Tensor, Tensor], Tensor]
@@ -51,6 +52,8 @@ def into(matrix: Matrix) -> Product:
     """(x, out): out becomes the product."""
     if (columns := plain_columns(matrix)) is not None:
         return lambda x, out: torch.mm(x, columns, out=out)
+    if (short := short_product(matrix)) is not None:
+        return lambda x, out: out.copy_(short(x.bfloat16()))
     return lambda x, out: out.copy_(matrix(x))
 
 
@@ -58,7 +61,21 @@ def onto(matrix: Matrix) -> Product:
     """(x, out): the product is added to out."""
     if (columns := plain_columns(matrix)) is not None:
         return lambda x, out: torch.addmm(out, x, columns, out=out)
+    if (short := short_product(matrix)) is not None:
+        return lambda x, out: out.add_(short(x.bfloat16()))
     return lambda x, out: out.add_(matrix(x))
+
+
+def shared_out(product: Product, bytes: int, threads: int) -> Product:
+    """On several threads only where that is worth waking them. bytes: read of the matrix for one row."""
+    if threads == 1:
+        return product
+
+    def run(x: Tensor, out: Tensor) -> Tensor:
+        torch.set_num_threads(threads if bytes * len(x) >= SHARED_BYTES else 1)
+        return product(x, out)
+
+    return run
 
 
 def plain_columns(matrix: Matrix) -> Tensor | None:
@@ -68,10 +85,15 @@ def plain_columns(matrix: Matrix) -> Tensor | None:
     return None
 
 
+def short_product(matrix: Matrix) -> Callable[[Tensor], Tensor] | None:
+    """From bfloat16 to bfloat16, as the matrices of compute/quantize/kernels.py compute; where nothing else is to be done."""
+    return getattr(matrix, "product", None) if matrix.bias is None else None
+
+
 class Decoder:
     """Forwards of single tokens over a paged cache."""
 
-    def __init__(self, weights: Weights, cache: PagedCache):
+    def __init__(self, weights: Weights, cache: PagedCache, threads: int = 1):
         c = weights.config
         self.weights, self.cache = weights, cache
         turns = torch.stack(rotation(torch.arange(c.context)[:, None], weights.inverse_frequencies))[:, :, 0]  # (2, context, 1, D/2)
@@ -79,11 +101,16 @@ class Decoder:
         sizes = (2, c.context, c.kv_heads, c.head_dim // 2)
         self.turns = torch.cat([turns.expand(-1, -1, c.heads + c.kv_heads, -1), still.expand(sizes)], 2).transpose(0, 1).contiguous()
         scale = sqrt(c.hidden)
+        self.threads = threads
+
+        def ready(way: Callable[[Matrix], Product], matrix: Matrix) -> Product:
+            return shared_out(way(matrix), matrix.bytes, threads)
+
         self.layers = [
-            (layer.attention_norm * scale, into(layer.qkv), onto(layer.out), layer.mlp_norm * scale, into(layer.gate_up), onto(layer.down))
+            (layer.attention_norm * scale, ready(into, layer.qkv), ready(onto, layer.out), layer.mlp_norm * scale, ready(into, layer.gate_up), ready(onto, layer.down))
             for layer in weights.layers
         ]  # fmt: skip
-        self.norm, self.head = weights.norm * scale, into(weights.head)
+        self.norm, self.head = weights.norm * scale, ready(into, weights.head)
         self.held = torch.zeros(0)  # what the batches lay out, one at a time
         self._batches: dict[tuple[int, int], Batch] = {}
         self._last: tuple[Batch | None, list[tuple[Row[int], int]]] = None, []  # whose: blocks of each text, and its last position
@@ -134,6 +161,7 @@ class Batch:
         held = decoder.held[: c.layers * B * S * 2 * K * D].view(c.layers, B * W, size, 2 * K, D)
         # of each layer: blocks, cells, keys (B, K, S, D), values (B, K, S, D)
         self.views = [(blocks, blocks.flatten(0, 1), *by_text(blocks, B)) for blocks in held]
+        self.threads = decoder.threads if B * S * 2 * K * D * 4 >= SHARED_BYTES else 1  # of attention
         self.looked = torch.zeros(B, H * D)
         self.looked_heads = self.looked.view(B, K, H // K, D)
         self.gate_up = torch.zeros(B, 2 * c.intermediate)
@@ -157,6 +185,7 @@ class Batch:
                 held_cells.index_copy_(0, self.own, new)
             else:
                 torch.index_select(blocks, 0, table, out=held_blocks)
+            torch.set_num_threads(self.threads)
             self.looked_heads.copy_(F.scaled_dot_product_attention(self.queries, keys, values, attn_mask=self.mask))
             out(self.looked, x)
             gate_up(self._norm(mlp_norm), self.gate_up)

@@ -125,7 +125,7 @@ class Engine:
         self.scheduler = Scheduler(self.pool, slots, policy, budget=budget, preemption=preemption, ahead=ahead)
         self.cache = PagedCache(model.weights, wanted, block_size)
         self.weights = prepared(model.weights)
-        self.decoder = decoder(self.weights, self.cache)
+        self.decoder = decoder(self.weights, self.cache, model.threads)
         self.guess = guess
         self.recorder = Recorder(self.scheduler, "second")
         self.texts: dict[Sequence, Text] = {}

@@ -1,5 +1,12 @@
-"""Matrices that are read in their small format: torch's weight-only products. They take bfloat16 activations (with float32 ones
-they fall back to loops that are ten times slower), unpack a few weights at a time in registers, and add up in float32."""
+"""Matrices that are read in their small format, by torch's products for a CPU.
+
+The two weight-only products take bfloat16 activations (with float32 ones they fall back to loops that are ten times slower),
+unpack a few weights at a time in registers, add up in float32 and round what comes out to bfloat16. A row's result is the same
+to the bit, however many rows there are and however many threads.
+
+Elsewhere than on a CPU a quantized model computes with its restored weights: tinygemm, torch's 4-bit product for CUDA, wants
+another packing, which was never run here and so is not offered.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from compute.engine.model import Matrix
+from compute.engine.model import Linear, Matrix, Weights, with_matrices
 from compute.quantize.grid import Quantized, Uniform
 
 GROUPS = (32, 64, 128, 256)  # what the 4-bit kernel knows
@@ -29,12 +36,14 @@ class Int8:
 
     @property
     def bytes(self) -> int:
-        return self.codes.numel() + 2 * self.scales.numel()
+        return self.codes.nbytes + self.scales.nbytes
+
+    def product(self, x: Tensor) -> Tensor:
+        """(rows, in) bfloat16 → (rows, out) bfloat16, without the bias."""
+        return torch._weight_int8pack_mm(x, self.codes, self.scales)
 
     def __call__(self, x: Tensor) -> Tensor:
-        flat = x.reshape(-1, x.shape[-1]).bfloat16()
-        y = torch.ops.aten._weight_int8pack_mm(flat, self.codes, self.scales).to(x.dtype).view(*x.shape[:-1], -1)
-        return y if self.bias is None else y + self.bias
+        return applied(self, x)
 
 
 @dataclass(frozen=True)
@@ -43,7 +52,7 @@ class Int4:
 
     packed: Tensor  # (out, in / 2) uint8, in the kernel's order
     group: int
-    scales: Tensor  # (in / group, out, 2) bfloat16: scale, and what zero stands for
+    scales: Tensor  # (in / group, out, 2) bfloat16: scale, and what is added for each weight
     bias: Tensor | None = None
 
     @property
@@ -52,26 +61,66 @@ class Int4:
 
     @property
     def bytes(self) -> int:
-        return self.packed.numel() + 2 * self.scales.numel()
+        return self.packed.nbytes + self.scales.nbytes
+
+    def product(self, x: Tensor) -> Tensor:
+        """As Int8's."""
+        return torch._weight_int4pack_mm_for_cpu(x, self.packed, self.group, self.scales)
 
     def __call__(self, x: Tensor) -> Tensor:
-        flat = x.reshape(-1, x.shape[-1]).bfloat16()
-        y = torch.ops.aten._weight_int4pack_mm_for_cpu(flat, self.packed, self.group, self.scales).to(x.dtype).view(*x.shape[:-1], -1)
-        return y if self.bias is None else y + self.bias
+        return applied(self, x)
+
+
+@dataclass(frozen=True)
+class Half:
+    """Weights in bfloat16, by columns: where a processor has no bfloat16 units, that is much the faster order for a few rows."""
+
+    columns: Tensor  # (in, out) bfloat16
+    bias: Tensor | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.columns.shape[1], self.columns.shape[0]
+
+    @property
+    def bytes(self) -> int:
+        return self.columns.nbytes
+
+    def product(self, x: Tensor) -> Tensor:
+        """As Int8's."""
+        return torch.mm(x, self.columns)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return applied(self, x)
+
+
+def applied(matrix: Int8 | Int4 | Half, x: Tensor) -> Tensor:
+    """x (…, in) → (…, out) in x's dtype."""
+    y = matrix.product(x.reshape(-1, x.shape[-1]).bfloat16()).to(x.dtype).view(*x.shape[:-1], -1)
+    return y if matrix.bias is None else y + matrix.bias
 
 
 def matrix(made: Quantized, bias: Tensor | None) -> Matrix | None:
-    """None where no kernel reads this format."""
+    """On the CPU. None where no kernel reads this format."""
     numbers, block, (rows, width) = made.grid.numbers, made.grid.block, made.codes.shape
     if not isinstance(numbers, Uniform):
         return None
     if numbers == Uniform(8) and block == "channel":
         return Int8(torch.from_numpy(made.codes).to(torch.int8), torch.from_numpy(made.steps.scales[:, 0]).bfloat16(), bias)
-    if numbers.bits == 4 and (block in GROUPS and width % block == 0) and rows % ROWS == 0:
+    if numbers.bits == 4 and block in GROUPS and rows % ROWS == 0:
         middle = 8 if numbers.symmetric else 0
         codes = torch.from_numpy(made.codes).int() + middle  # the kernel restores (code − 8) · scale + offset
         scales = torch.from_numpy(made.steps.scales)
         offsets = torch.zeros_like(scales) if made.steps.zeros is None else (8 - torch.from_numpy(made.steps.zeros)) * scales
-        packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(codes, 1)
+        packed = torch._convert_weight_to_int4pack_for_cpu(codes, 1)
         return Int4(packed, block, torch.stack([scales, offsets], -1).transpose(0, 1).contiguous().bfloat16(), bias)
     return None
+
+
+def halved(weights: Weights) -> Weights:
+    """The same model with every matrix in bfloat16, on the CPU."""
+    return with_matrices(weights, lambda name, matrix: half(matrix) if isinstance(matrix, Linear) else matrix)
+
+
+def half(matrix: Linear) -> Half:
+    return Half(matrix.weight.t().to(torch.bfloat16).contiguous(), matrix.bias)
