@@ -1,10 +1,11 @@
 """The text that quantizers look at. `python -m compute.quantize.calibration` writes it for mini-256.
 
 No validation text of the loss tables: mini-256 (and what shares its tokenizer) is calibrated on what mini-256 writes itself at
-temperature 1, as data-free quantization does (LLM-QAT, Liu et al. 2023, §3.1), so that the text has its own domains in its own
-proportions. 64 texts of 256 tokens: the end-of-text token, one of the 64 tokens that the model holds likeliest to begin a text,
-each once, and 254 that it draws; where it ends a text it begins another. Any other model reads LibreOffice's English help with
-its own tokenizer; the loss table of SmolLM2 leaves that file out.
+temperature 1, as data-free quantization does (LLM-QAT, Liu et al. 2023, §3.1). 192 texts: the end-of-text token, which is what
+stands before a text in training, then a token that begins one, drawn without replacement so that no two begin alike, then what
+the model draws until it ends the text or 256 tokens are there. Beginning anew, instead of going on after an end, keeps short
+stories from crowding out manuals. Any other model reads LibreOffice's English help with its own tokenizer; the
+loss table of SmolLM2 leaves that file out.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from compute.facts import DATA
 
 FILE = DATA / "calibration-mini-256.json"
 WRITER = "mini-256"
-COUNT, LENGTH, SEED = 64, 256, 0
+COUNT, LENGTH, SEED = 192, 256, 0
 OTHERS = DATA / "texts" / "libreoffice-en.txt"
 WINDOW = 512
 
@@ -41,19 +42,26 @@ def texts(model: str, tokenizer: Tokenizer | None = None) -> list[list[int]]:
 
 def write(seed: int = SEED) -> list[list[int]]:
     """What the file holds; text i draws with seed + i."""
+    import numpy as np
     import torch
 
     from compute.engine.model import forward
     from compute.engine.registry import shared
     from compute.engine.sampled import continue_rows
-    from compute.sampling import Sampling
+    from compute.sampling import Sampling, probabilities
 
     model = shared().get(WRITER)
     (end,) = model.config.stop_tokens
-    likeliest = forward(model.weights, torch.tensor([[end]]), None, torch.tensor([[0]]))[0, 0].topk(COUNT).indices.tolist()
-    begun = [[end, first] for first in likeliest]
+    logits = forward(model.weights, torch.tensor([[end]]), None, torch.tensor([[0]]))[0, 0].cpu().numpy()
+    logits[end] = -np.inf  # no empty text
+    p = probabilities(logits, Sampling(temperature=1.0))
+    begun = [[end, int(first)] for first in np.random.default_rng(seed).choice(len(p), COUNT, replace=False, p=p)]
     rows = continue_rows(model, begun, LENGTH - 2, Sampling(temperature=1.0), range(seed, seed + COUNT))
-    return [start + list(row.tokens) for start, row in zip(begun, rows)]
+    return [start + _until(list(row.tokens), end) for start, row in zip(begun, rows)]
+
+
+def _until(tokens: list[int], end: int) -> list[int]:
+    return tokens[: tokens.index(end) + 1] if end in tokens else tokens
 
 
 def main() -> int:
@@ -61,9 +69,10 @@ def main() -> int:
         "about": "texts that mini-256 wrote itself, as token ids, to calibrate quantization with; compute/quantize/calibration.py says how",
         "kind": "synthetic", "model": WRITER, "temperature": 1, "seed": SEED, "command": "python -m compute.quantize.calibration",
     }  # fmt: skip
-    rows = ",\n  ".join(json.dumps(row, separators=(",", ":")) for row in write())
+    made = write()
+    rows = ",\n  ".join(json.dumps(row, separators=(",", ":")) for row in made)
     FILE.write_text(json.dumps(head, indent=1).removesuffix("\n}") + f',\n "texts": [\n  {rows}\n ]\n}}\n', encoding="utf-8")
-    print(f"{FILE}: {COUNT} texts of {LENGTH} tokens")
+    print(f"{FILE}: {len(made)} texts, {sum(map(len, made)):,} tokens")
     return 0
 
 
