@@ -162,7 +162,9 @@ class Cost:
 
 
 def cost(model: str, scheme: str, domain: Domain = "all", quick: bool = False, report: Report = silent, cancelled: Callable[[], bool] = never) -> Cost:
-    """Raises UnknownName, BadInput where the scheme's groups do not divide a width, Cancelled."""
+    """Raises UnknownName, BadInput where the scheme's groups do not divide a width or the model has a scheme already, Cancelled."""
+    if ":" in model:
+        raise BadInput("model", model, "it is quantized already; name the model and the scheme apart", "它已经量化过；请把模型和方案分开写")
     found, loaded = named(scheme), shared().get(model)
     storage = stored_bytes(loaded.weights, found)
     text, before = unquantized(model, domain, quick, lambda part, note: report(0.4 * part, f"{model}: {note}"), cancelled)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 import torch.nn.functional as F
@@ -41,10 +42,23 @@ class Int8Both:
 def integer_product(x: Tensor, w: Tensor) -> Tensor:
     """x (rows, in) int8, w (out, in) int8 → (rows, out) int32, exact."""
     if x.device.type == "cpu":
-        return torch._int_mm(x, w.t())
+        return torch._int_mm(x, w.t()) if cpu_adds_exactly() else in_floats(x, w)
     if x.device.type == "cuda" and not (w.shape[0] % 8 or w.shape[1] % 8):
         return torch._int_mm(F.pad(x, (0, 0, 0, -len(x) % CUDA_ROWS)), w.t())[: len(x)]
-    return torch._int_mm(x.cpu(), w.cpu().t()).to(x.device)
+    return integer_product(x.cpu(), w.cpu()).to(x.device)
+
+
+@cache
+def cpu_adds_exactly() -> bool:
+    """Without VNNI instructions oneDNN adds pairs of products in 16 bits, which cuts off what is larger."""
+    largest = torch.full((8, 64), 127, dtype=torch.int8)
+    return bool((torch._int_mm(largest, largest.t()) == 64 * 127**2).all())
+
+
+def in_floats(x: Tensor, w: Tensor) -> Tensor:
+    """The same, by float32 products that are short enough to be exact: 1024 · 127² < 2²⁴."""
+    pieces = zip(x.split(1024, -1), w.split(1024, -1))
+    return sum((a.float() @ b.float().t()).int() for a, b in pieces)
 
 
 def matrix(made: Quantized, like: Tensor, bias: Tensor | None) -> Int8Both:
