@@ -8,6 +8,7 @@ compute/training/evaluate.py does it.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -108,7 +109,7 @@ def cut(streams: dict[str, NDArray]) -> Text:
 def losses(weights: Weights, text: Text, cache: Cache | None = None, report: Report = silent, cancelled: Callable[[], bool] = never) -> NDArray[np.float64]:
     """(N): nats of each window, summed over its tokens. cache: what keys and values go through. Raises Cancelled between two
     forwards."""
-    torch.set_num_threads(cores())
+    torch.set_num_threads(threads())
     found = np.zeros(len(text.counts))
     for first in range(0, len(found), ROWS):
         if cancelled():
@@ -119,6 +120,11 @@ def losses(weights: Weights, text: Text, cache: Cache | None = None, report: Rep
         for row in range(len(tokens)):  # one window's logits at a time: with 49,152 words they take 50 MB
             found[first + row] = float(of_tokens(weights, states[row], tokens[row], int(text.counts[first + row])).sum())
     return found
+
+
+def threads() -> int:
+    """All cores, or as many as OMP_NUM_THREADS says, for a machine that has other work."""
+    return int(os.environ.get("OMP_NUM_THREADS") or cores())
 
 
 def of_tokens(weights: Weights, states: torch.Tensor, tokens: torch.Tensor, count: int) -> torch.Tensor:
@@ -212,5 +218,5 @@ def score(
     began = time.perf_counter()
     found = cost(model, scheme, domain, quick, report, cancelled)
     floor = noise_floor().value if (model, domain) == ("mini-256", "all") else None
-    around = circumstances(shared().get(model)) | {"threads": cores(), "window_tokens": CONTEXT}
+    around = circumstances(shared().get(model)) | {"threads": threads(), "window_tokens": CONTEXT}
     return Score(model, scheme, domain, found, floor, verdict(found.change, floor or 0.0), time.perf_counter() - began, around)
