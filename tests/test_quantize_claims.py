@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from compute import numbers
+from compute import facts, numbers
 
 READ, LOADED = 25_623_920_640, 27_781_427_952  # parameters of the anchor: multiplied with for a token; loaded
 HEAD = 248_320 * 5120
@@ -39,6 +40,7 @@ FREE_INT4 = MEMORY - READ * FOUR - (LOADED - READ) * 2  # what is not multiplied
         ("anchor.g64.decode_bound", BANDWIDTH / (READ * 4.25 / 8)),
         ("anchor.g32.bytes", READ * 4.5 / 8),
         ("anchor.g32.decode_bound", BANDWIDTH / (READ * 4.5 / 8)),
+        ("anchor.head_share", HEAD / READ),
         ("anchor.head16.bytes", (READ - HEAD) * FOUR + HEAD * 2),
         ("anchor.head16.decode_bound", BANDWIDTH / ((READ - HEAD) * FOUR + HEAD * 2)),
         ("anchor.batch1.speedup", (READ * 2 + 4096 * KV + 2 * STATE) / (READ * FOUR + 4096 * KV + 2 * STATE)),
@@ -78,3 +80,47 @@ def test_q4_1_as_its_own_library_counts_it():
 
     weights, bytes_ = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType.Q4_1]
     assert numbers.resolve("=quantize.bits.q4_1").value == 8 * bytes_ / weights
+
+
+@pytest.mark.parametrize("state, outlier, size", [("plain", 0, 24), ("outlier", 6, 24), ("groups", 6, 8)])
+def test_the_24_weights_by_hand(state: str, outlier: float, size: int):
+    """Catches: an outlier put elsewhere, groups of another size, a weight that was zero counted as squeezed. A weight falls to zero
+    when it is less than half of largest / 7."""
+    drawn = np.random.default_rng(0).normal(0, 0.3, 24).round(2)
+    if outlier:
+        drawn[20] = outlier
+    groups = drawn.reshape(-1, size)
+    steps = np.abs(groups).max(1, keepdims=True) / 7
+    back = np.round(groups / steps) * steps
+    said = {field: numbers.resolve(f"=quantize.few.{state}.{field}").value for field in ("zeros", "relative_error", "bits_per_weight")}
+    lost = (back == 0) & (groups != 0)
+    error = np.abs(back - groups)[groups != 0] / np.abs(groups[groups != 0])
+    assert said == pytest.approx({"zeros": int(lost.sum()), "relative_error": error.mean(), "bits_per_weight": 4 + 16 / size}, rel=2e-3)
+
+
+def test_the_real_row_by_hand():
+    """Catches: another row or layer than the text names, zeros of the matrix given for those of the row."""
+    from safetensors.numpy import load_file
+
+    matrix = load_file(facts.DATA / "checkpoints" / "mini-256" / "model.safetensors")["model.layers.3.mlp.down_proj.weight"].astype(np.float64)
+    row = matrix[157]
+    assert numbers.resolve("=quantize.row.peak").value == pytest.approx(np.abs(row).max() / np.sqrt((row**2).mean()), rel=1e-5)
+    for name, size in (("channel", 768), ("g32", 32)):
+        groups = row.reshape(-1, size)
+        zeros = np.abs(groups) < np.abs(groups).max(1, keepdims=True) / 14
+        assert abs(numbers.resolve(f"=quantize.row.{name}.zeros").value - int((zeros & (groups != 0)).sum())) <= 2
+        blocks = matrix.reshape(len(matrix), -1, size)
+        steps = np.abs(blocks).max(-1, keepdims=True) / 7
+        off = np.round(blocks / steps) * steps - blocks
+        assert numbers.resolve(f"=quantize.row.{name}.matrix_error").value == pytest.approx(np.sqrt((off**2).sum() / (blocks**2).sum()), rel=2e-3)
+
+
+def test_gptq_is_nearer_in_the_output_and_farther_in_the_weights():
+    """Catches: the two methods or the two errors exchanged; another matrix than the stepper opens with."""
+    said = {(m, w): numbers.resolve(f"=quantize.gptq.{m}.{w}").value for m in ("rtn", "gptq") for w in ("output", "weight")}
+    assert said["gptq", "output"] < said["rtn", "output"] and said["gptq", "weight"] > said["rtn", "weight"]
+    from components.gptq_stepper import Params, run
+
+    opened = run(Params())
+    assert (opened.params.matrix, opened.params.bits) == ("1.out", 3)
+    assert opened.whole["gptq_output"] == said["gptq", "output"] and opened.whole["rtn_weight"] == said["rtn", "weight"]

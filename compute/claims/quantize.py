@@ -8,16 +8,19 @@ import numpy as np
 from compute import facts, kv, roofline
 from compute.claims.claim import claim, computed
 from compute.quantity import Quantity
-from compute.quantize.grid import Grid, Quantized, Uniform, quantize, storage_bits
+from compute.quantize import matrices
+from compute.quantize.examples import WORKED, squeeze
+from compute.quantize.examples import weights as few
+from compute.quantize.grid import Block, Grid, Quantized, Uniform, quantize, storage_bits
 from compute.quantize.schemes import REST_BITS, SCHEMES
 
 CONTEXT, FULL_BATCH = 4096, 58  # lesson 1's
 GROUP = 128  # weights to a scale, where nothing else is said
+MINI = "mini-256"
 
 
 # ---- four weights by hand
 
-EXAMPLE = (0.12, -0.53, 0.31, 0.90)
 QUIZ = (0.60, -0.25, 0.07, 0.34)
 
 
@@ -31,27 +34,27 @@ def _row(weights: tuple[float, ...]) -> str:
 
 @claim("quantize.example.scale", "例子里的缩放因子", "scale of the example")
 def _():
-    scale = float(_squeezed(EXAMPLE, 4).steps.scales[0, 0])
-    return computed(scale, "count", "max |w| / (2^(bits − 1) − 1), as a 16-bit float", weights=_row(EXAMPLE), bits=4)
+    scale = float(_squeezed(WORKED, 4).steps.scales[0, 0])
+    return computed(scale, "count", "max |w| / (2^(bits − 1) − 1), as a 16-bit float", weights=_row(WORKED), bits=4)
 
 
 @claim("quantize.example.worst_error", "例子里偏得最多的权重偏了多少", "largest error of the example")
 def _():
-    made = _squeezed(EXAMPLE, 4)
-    worst = float(np.abs(made.restored() - np.float32(EXAMPLE)).max())
-    return computed(worst, "count", "max |round(w / s) · s − w|", weights=_row(EXAMPLE), scale=float(made.steps.scales[0, 0]))
+    made = _squeezed(WORKED, 4)
+    worst = float(np.abs(made.restored() - np.float32(WORKED)).max())
+    return computed(worst, "count", "max |round(w / s) · s − w|", weights=_row(WORKED), scale=float(made.steps.scales[0, 0]))
 
 
 @claim("quantize.example.half_step", "例子里误差的上限：半格", "half a step of the example, which no error exceeds")
 def _():
-    scale = float(_squeezed(EXAMPLE, 4).steps.scales[0, 0])
+    scale = float(_squeezed(WORKED, 4).steps.scales[0, 0])
     return computed(scale / 2, "count", "s / 2", scale=scale)
 
 
 @claim("quantize.example.bits", "例子里每个权重真正占的位数", "bits that a weight of the example really takes")
 def _():
-    made = _squeezed(EXAMPLE, 4)
-    return computed(made.bits_per_weight, "bit", "4 + 16 / weights that share the scale", weights=len(EXAMPLE))
+    made = _squeezed(WORKED, 4)
+    return computed(made.bits_per_weight, "bit", "4 + 16 / weights that share the scale", weights=len(WORKED))
 
 
 @claim("quantize.quiz.restored", "三位的例子里，0.34 还原成多少", "what 0.34 becomes in the example with three bits")
@@ -149,6 +152,13 @@ def _with_plain_head() -> float:
     return (model.parameters_per_token - head) * roofline.weight_bytes(4, GROUP) + head * REST_BITS / 8
 
 
+@claim("quantize.anchor.head_share", "锚点的 lm_head 占相乘参数的比例", "lm_head's share of the anchor's multiplied parameters")
+def _():
+    model, _chip = _anchor()
+    head = sum(m.per_token for m in model.matrices if m.name == "lm_head")
+    return computed(head / model.parameters_per_token, "ratio", "lm_head / parameters", lm_head=head, parameters=model.parameters_per_token)
+
+
 @claim("quantize.anchor.head16.bytes", "锚点 INT4、lm_head 留在 16 位，每个 token 要读的字节", "bytes read per token of the anchor in INT4 with lm_head left in 16 bits")
 def _():
     head = sum(m.per_token for m in _anchor()[0].matrices if m.name == "lm_head")
@@ -244,3 +254,77 @@ def _():
         plain.step_seconds / small.step_seconds, "×", "step in 16 bits / step in INT4 with 8-bit KV",
         batch=FULL_BATCH, context=CONTEXT, bytes_16=plain.bytes_per_step, bytes_small=small.bytes_per_step,
     )  # fmt: skip
+
+
+# ---- the 24 weights that the instrument opens with
+
+OUTLIER, FEW_TO_A_GROUP = 6.0, 8
+
+
+def _of_few(field: str, unit: str, formula: str, outlier: float, block: Block) -> Quantity:
+    made = squeeze(few("normal", 0, outlier), Grid(Uniform(4), block))
+    return computed(getattr(made, field), unit, formula, weights="24 of N(0, 0.3²), seed 0", outlier=outlier, bits=4, block=block)
+
+
+for _state, _outlier, _block, _zh, _en in (
+    ("plain", 0.0, "tensor", "24 个权重，没有离群值", "24 weights without an outlier"),
+    ("outlier", OUTLIER, "tensor", "24 个权重，一个离群值", "24 weights with an outlier"),
+    ("groups", OUTLIER, FEW_TO_A_GROUP, "24 个权重，一个离群值，8 个一组", "24 weights with an outlier, in groups of 8"),
+):
+    for _field, _unit, _formula, _what, _which in (
+        ("zeros", "count", "weights with ŵ = 0 and w ≠ 0", "被挤成 0 的权重", "weights squeezed to 0"),
+        ("relative_error", "ratio", "mean of |ŵ − w| / |w| over w ≠ 0", "平均相对误差", "mean relative error"),
+        ("bits_per_weight", "bit", "(codes + scales) / weights", "每个权重真正占的位数", "bits that a weight really takes"),
+    ):
+        claim(f"quantize.few.{_state}.{_field}", f"{_zh}：{_what}", f"{_en}: {_which}")(
+            lambda field=_field, unit=_unit, formula=_formula, outlier=_outlier, block=_block: _of_few(field, unit, formula, outlier, block)
+        )
+
+
+# ---- a row of our own model, and the matrix around it
+
+ROW_OF, ROW = "3.down", 157
+
+
+def _real(block: Block, field: str, unit: str, formula: str, whole: bool = False) -> Quantity:
+    source, grid = matrices.source(MINI, ROW_OF), Grid(Uniform(4), block)
+    seen = matrices.whole(source, grid) if whole else matrices.row(source, ROW, grid)
+    given = {"model": MINI, "matrix": ROW_OF} | ({} if whole else {"row": ROW}) | {"bits": 4, "block": block}
+    return computed(getattr(seen, field), unit, formula, **given)
+
+
+@claim("quantize.row.peak", "mini-256 的 3.down 第 157 行：最大的权重是均方根的几倍", "row 157 of 3.down of mini-256: largest weight over the root mean square")
+def _():
+    return _real("channel", "peak", "×", "max |w| / √(mean w²)")
+
+
+for _block, _name in (("channel", "channel"), (32, "g32")):
+    claim(f"quantize.row.{_name}.zeros", f"同一行，INT4，{_name}：变成 0 的权重", f"the same row, INT4, {_name}: weights that become 0")(
+        lambda block=_block: _real(block, "zeros", "count", "weights with ŵ = 0 and w ≠ 0")
+    )
+
+for _block, _name in (("tensor", "tensor"), ("channel", "channel"), (32, "g32")):
+    claim(f"quantize.row.{_name}.matrix_error", f"整个矩阵，INT4，{_name}：误差", f"the whole matrix, INT4, {_name}: error")(
+        lambda block=_block: _real(block, "relative_rms", "ratio", "√(Σ(ŵ − w)² / Σw²)", whole=True)
+    )
+
+
+# ---- GPTQ on one matrix: what it does to the output, and to the weights
+
+STEPPED, STEPPED_BITS = "1.out", 3  # as the stepper opens
+
+
+def _stepped(method: str, what: str) -> Quantity:
+    from compute import precompute  # the store of measures knows the claims
+
+    told = precompute.trace(f"quantize.layers.{STEPPED}.gptq_ratio")
+    found = next(row for row in told["whole"] if row["bits"] == STEPPED_BITS)
+    formula = "‖(W − Ŵ)X‖ / ‖WX‖" if what == "output" else "‖W − Ŵ‖ / ‖W‖"
+    return computed(found[f"{method}_{what}"], "ratio", formula, model=MINI, matrix=STEPPED, bits=STEPPED_BITS, block="channel", method=method)
+
+
+for _method, _zh in (("rtn", "直接舍入"), ("gptq", "GPTQ")):
+    for _what, _zh_what, _en_what in (("output", "输出误差", "output error"), ("weight", "权重误差", "weight error")):
+        claim(f"quantize.gptq.{_method}.{_what}", f"mini-256 的 1.out，3 位，{_zh}：{_zh_what}", f"1.out of mini-256, 3 bits, {_method.upper()}: {_en_what}")(
+            lambda method=_method, what=_what: _stepped(method, what)
+        )
