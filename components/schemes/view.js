@@ -12,7 +12,7 @@ const text = (x, y, words, more = '') => `<text x="${r(x)}" y="${r(y)}" ${more}>
 const tick = (v) => (v === 0 ? '0' : `${v > 0 ? '+' : '−'}${+Math.abs(v).toPrecision(3)}`);
 const lines = (found, x, y, anchor = 'start', more = '') => found.map((line, n) => text(x, y + n * 17, line, `class="small${more}" text-anchor="${anchor}"`)).join('');
 const strong = 'font-weight="650"';
-const LEFT = 58, LANE = { float: 84, w8a8: 128, kv: 84 }, LINE = 17, ROW = 34, TALL = 44, NEAR = 24;
+const LEFT = 58, LANE = { float: 84, w8a8: 152, kv: 84 }, LINE = 17, ROW = 34, TALL = 44, NEAR = 24;
 
 export const says = (data) => data.says;
 
@@ -57,13 +57,15 @@ function legend(data, width, tools) {
     items.push({ family, name, x, line });
     x += w;
   }
-  return { items, height: (line + 1) * 22 };
+  const best = { name: tools.words('pareto'), x, line };
+  if (x && x + tools.measure(best.name, 13) * 1.04 + 40 > width) Object.assign(best, { x: 0, line: ++line });
+  return { items, best, height: (line + 1) * 22 };
 }
 
 // ---- loss against bits
 
 function chart(svg, data, tools) {
-  const c = tools.colour, words = tools.words, p = plan(data, tools.width, tools), { main } = p, Y = vertical(data.scale, main);
+  const c = tools.colour, p = plan(data, tools.width, tools), { main } = p;
   const low = 2, most = Math.max(8.6, ...data.points.filter((d) => !d.lane).map((d) => d.x + 0.3)), X = (bits) => main.x + 18 + ((bits - low) / (most - low)) * (main.w - 30);
   let out = key(p.key, data, c);
   out += lines(p.above, 0, p.key.height + 18);
@@ -73,13 +75,14 @@ function chart(svg, data, tools) {
     out += `<path d="M${r(box.x)} ${r(box.y)}v${box.h}" stroke="${c('hairline')}"/>` + lines(box.name, box.x + box.w / 2, box.y + box.h + 18, 'middle');
   }
   const placed = place(data, X, p);
-  out += pareto(placed, main, c, words) + marks(placed, data, tools) + labels(placed, p, data, tools);
+  out += pareto(placed, main, c) + marks(placed, data, tools) + labels(placed, p, data, tools);
   svg.innerHTML = out;
   listen(svg, placed, tools);
 }
 
 function key(at, data, c) {
-  return at.items.map((i) => mark(i.family, i.x + 9, i.line * 22 + 11, c(TONE[i.family]), c) + text(i.x + 21, i.line * 22 + 16, i.name, 'class="small"')).join('');
+  const y = at.best.line * 22 + 11, best = `<path d="M${at.best.x + 2} ${y - 5}h10v9h14" fill="none" stroke="${c('ink')}" stroke-opacity=".55" stroke-width="1.4"/>` + text(at.best.x + 32, y + 5, at.best.name, 'class="small"');
+  return best + at.items.map((i) => mark(i.family, i.x + 9, i.line * 22 + 11, c(TONE[i.family]), c) + text(i.x + 21, i.line * 22 + 16, i.name, 'class="small"')).join('');
 }
 
 function mark(family, x, y, tone, c, more = '', size = 1) {
@@ -114,7 +117,7 @@ function place(data, X, p) {
   });
 }
 
-function pareto(placed, main, c, words) {
+function pareto(placed, main, c) {
   const best = placed.filter((d) => d.pareto && !d.out).sort((a, b) => a.px - b.px);
   if (best.length < 2) return '';
   const path = best.map((d, i) => (i ? `H${r(d.px)}V${r(d.py)}` : `M${r(d.px)} ${r(main.y)}V${r(d.py)}`)).join('') + `H${r(main.x + main.w)}`;
@@ -141,7 +144,7 @@ function marks(placed, data, tools) {
 
 function labels(placed, p, data, tools) {
   const c = tools.colour, taken = placed.map((d) => ({ x: d.px - 6, y: d.py - 6, w: 12, h: 12, of: d }));
-  const rank = (d) => (d.chosen ? 0 : d.id === tools.local.over ? 1 : d.pareto && (p.wide || d.named) ? 2 : d.named && p.wide ? 3 : 9);
+  const rank = (d) => (d.chosen ? 0 : d.id === tools.local.over ? 1 : d.pareto && p.wide ? 2 : d.named ? 3 : 9);
   let out = '';
   if (data.floorText) {
     const box = p.main, y = vertical(data.scale, box)(data.floor), w = tools.measure(data.floorText, 13) * 1.05;
