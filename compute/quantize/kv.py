@@ -2,6 +2,7 @@
 point of its own, so nothing that is stored changes when the next token comes.
 
     forward(weights, tokens, KVRoundTrip(4), positions)            # a whole text, to measure the loss
+    forward(weights, tokens, KVRoundTrip(2, group=32), positions)  # keys by channel
     generate(model, tokens, 64, cache=QuantizedKVCache(model.weights, 1, 128, 4))
 
 The same grid as grid.py's Uniform(bits, symmetric=False), on tensors. Memory is what this saves: torch has no kernel that attends
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from compute.engine.model import Place, Weights, look, place
 from compute.errors import BadInput
+from compute.quantize.grid import Uniform
 
 
 def encode(x: Tensor, bits: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -42,12 +44,28 @@ def there_and_back(x: Tensor, bits: int) -> Tensor:
     return restore(*encode(x, bits)).to(x.dtype)
 
 
-class KVRoundTrip:
-    """For texts that are scored in one forward: nothing is kept, but every query sees keys and values as a quantized cache would
-    give them back, its own position's included."""
+def from_the_least(x: Tensor, bits: int) -> Tensor:
+    """The same with KIVI's grid: code · scale + least value, both float16. A channel that is 100 ± 1 everywhere gets small steps,
+    which a range with zero in it would not give."""
+    least, most = x.float().aminmax(dim=-1, keepdim=True)
+    scale, least = ((most - least) / (2**bits - 1)).half().float(), least.half().float()
+    codes = ((x - least) / torch.where(scale > 0, scale, torch.inf)).round().clamp(0, 2**bits - 1)
+    return (codes * scale + least).to(x.dtype)
 
-    def __init__(self, bits: int):
-        self.bits = checked_bits(bits)
+
+class KVRoundTrip:
+    """For texts that are scored in one forward: nothing is kept, but every query sees keys and values as a quantized cache of
+    `bits` bits, 2 to 8, would give them back, its own position's included.
+
+    group: KIVI's way (Liu et al. 2024, §3.2). Some channels of the keys are large at every position, and take the scale of a whole
+    vector with them; so each channel of the keys has a scale of its own, over `group` positions, and values one for each vector as
+    before. Positions are quantized when their group is full, hence a query sees those of its own group as they are. (KIVI keeps
+    up to 128 positions so; here the least that its way allows.)"""
+
+    def __init__(self, bits: int, group: int | None = None):
+        self.bits, self.group = Uniform(bits, symmetric=False).bits, group
+        if group is not None and group < 1:
+            raise BadInput("group", group, "it must be at least 1", "至少为 1")
 
     def place(self, positions: Tensor, device: torch.device) -> Place:
         here = place(positions, device)
@@ -56,8 +74,25 @@ class KVRoundTrip:
         return here
 
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, here: Place) -> Tensor:
-        keys, values = (there_and_back(x, self.bits).transpose(1, 2) for x in (keys, values))
-        return look(queries, keys, values, here.mask, here.causal)
+        mask, causal = here.mask, here.causal
+        if self.group is None:
+            keys, values = there_and_back(keys, self.bits), there_and_back(values, self.bits)
+        else:
+            keys, values, mask, causal = *self.by_channel(keys, values), self.sees(keys.shape[1]).to(keys.device), False
+        return look(queries, keys.transpose(1, 2), values.transpose(1, 2), mask, causal)
+
+    def by_channel(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Of full groups as they are given back, then all as they are: (B, full + T, K, D) each."""
+        full = keys.shape[1] // self.group * self.group
+        channels = keys[:, :full].unflatten(1, (-1, self.group)).transpose(2, 4)  # (B, groups, D, K, group)
+        old_keys = from_the_least(channels, self.bits).transpose(2, 4).flatten(1, 2)
+        return torch.cat([old_keys, keys], 1), torch.cat([from_the_least(values[:, :full], self.bits), values], 1)
+
+    def sees(self, tokens: int) -> Tensor:
+        """(1, 1, T, full + T): earlier groups quantized, one's own as it is."""
+        t = torch.arange(tokens)
+        group, full = t // self.group, tokens // self.group * self.group
+        return torch.cat([group[:full] < group[:, None], (group == group[:, None]) & (t <= t[:, None])], 1)[None, None]
 
 
 class QuantizedKVCache:
@@ -66,7 +101,9 @@ class QuantizedKVCache:
 
     def __init__(self, weights: Weights, batch: int, capacity: int, bits: int):
         c = weights.config
-        self.bits, self.width, self.dtype = checked_bits(bits), c.head_dim, weights.dtype
+        if bits not in (4, 8):
+            raise BadInput("kv_bits", bits, "the quantized cache stores 8 or 4 bits", "量化缓存存 8 位或 4 位")
+        self.bits, self.width, self.dtype = bits, c.head_dim, weights.dtype
         slots = (c.layers, batch, c.kv_heads, capacity)
         self.codes = torch.zeros(*slots, 2 * (c.head_dim + 1) * bits // 8, dtype=torch.uint8, device=weights.device)
         self.scales = torch.zeros(*slots, 2, dtype=torch.float16, device=weights.device)
@@ -94,9 +131,3 @@ class QuantizedKVCache:
         halves = zip(codes.split(self.width + 1, -1), scales.split(1, -1))
         keys, values = (restore(half[..., :-1], scale, half[..., -1:]).to(self.dtype) for half, scale in halves)
         return keys, values
-
-
-def checked_bits(bits: int) -> int:
-    if bits not in (4, 8):
-        raise BadInput("kv_bits", bits, "quantized keys and values have 8 or 4 bits", "量化后的 K、V 用 8 位或 4 位")
-    return bits

@@ -11,7 +11,7 @@ from compute.engine.generate import generate
 from compute.engine.model import KVCache, forward, place
 from compute.errors import BadInput
 from compute.quantize.grid import Grid, Uniform, kv_bytes_per_token, quantize
-from compute.quantize.kv import KVRoundTrip, QuantizedKVCache, encode, restore
+from compute.quantize.kv import KVRoundTrip, QuantizedKVCache, encode, restore, there_and_back
 from tests.engine import tiny
 from tests.engine.tiny import ids
 
@@ -133,12 +133,68 @@ def test_generation_reads_the_quantized_cache(model, bits):
         text.append(step.token)
 
 
+def kivi(vector: np.ndarray, bits: int) -> list[float]:
+    """Liu et al. 2024, eq. 1: z = min x, s = (max x − z) / (2^B − 1), both float16."""
+    z, s = float(np.float16(vector.min())), float(np.float16((vector.max() - vector.min()) / (2**bits - 1)))
+    return [z + s * min(max(round((float(x) - z) / s), 0), 2**bits - 1) if s else z for x in vector]
+
+
+class NaiveChannels:
+    """KIVI as a loop: a query sees full groups before its own through the grid, keys channel by channel; the rest as it is."""
+
+    def __init__(self, bits: int, group: int):
+        self.bits, self.group = bits, group
+
+    def place(self, positions, device):
+        return place(positions, device)
+
+    def attend(self, layer, queries, keys, values, here):
+        made = torch.zeros_like(queries)
+        for b, t, head in np.ndindex(*queries.shape[:3]):
+            of, old = head // (queries.shape[2] // keys.shape[2]), t // self.group * self.group
+            seen_keys, seen_values = keys[b, : t + 1, of].clone(), values[b, : t + 1, of].clone()
+            for first in range(0, old, self.group):
+                part = slice(first, first + self.group)
+                seen_keys[part] = torch.tensor([kivi(channel, self.bits) for channel in seen_keys[part].T.numpy()]).T
+                seen_values[part] = torch.tensor([kivi(vector, self.bits) for vector in seen_values[part].numpy()])
+            shares = (seen_keys @ queries[b, t, head] / queries.shape[3] ** 0.5).softmax(0)
+            made[b, t, head] = shares @ seen_values
+        return made
+
+
+@pytest.mark.parametrize(("bits", "group", "tokens"), [(2, 4, 12), (4, 4, 14), (4, 32, 12), (3, 1, 5)])
+def test_keys_by_channel_are_a_loop_over_groups(model, bits, group, tokens):
+    """Catches: channels and positions exchanged, a query that sees through the grid what is not yet quantized, or that looks into
+    the future through a scale."""
+    tokens_there = torch.cat([ids(tokens), ids(tokens, seed=1)])
+    ours = forward(model.weights, tokens_there, KVRoundTrip(bits, group), rows(2, tokens))
+    loop = forward(model.weights, tokens_there, NaiveChannels(bits, group), rows(2, tokens))
+    exact = forward(model.weights, tokens_there, None, rows(2, tokens))
+    assert tiny.far_apart(ours, loop) < 1e-5
+    assert (tiny.far_apart(ours, exact) < 1e-5) == (group > tokens)
+
+
+def test_one_large_channel_harms_vectors_and_not_channels():
+    """Catches: groups that do not separate what they are there to separate. Keys of ±1 with one channel at 100: by vectors the step is
+    about 101 / 15 = 6.7 and all else becomes zero; by channels it is 2 / 15, in the large one too."""
+    keys = torch.randn(1, 32, 1, 8, generator=torch.Generator().manual_seed(0)).clamp(-1, 1)
+    keys[..., 3] += 100
+    by_vector = there_and_back(keys, 4)
+    by_channel = KVRoundTrip(4, group=32).by_channel(keys, keys)[0][:, :32]
+    others = [0, 1, 2, 4, 5, 6, 7]
+    assert not by_vector[..., others].any()
+    assert (by_channel - keys)[..., others].abs().max() < 1.01 / 15
+    assert (by_channel - keys)[..., 3].abs().max() < 1.01 / 15 + 2**-5  # the least value is a float16: steps of 2^−4 near 100
+
+
 def test_bytes_per_token():
     """Catches: scales or zero points left out. Two vectors of 64 a head: in 16 bits 2 · 64 · 2 = 256 bytes; in 8 bits
     2 · (64 + 1 + 2) = 134; in 4 bits 2 · (32 + ½ + 2) = 69. mini-256: 4 layers × 2 heads; SmolLM2: 30 × 3."""
     assert [kv_bytes_per_token(4, 2, 64, bits) for bits in (16, 8, 4)] == [4 * 2 * 256, 4 * 2 * 134, 4 * 2 * 69]
     assert [kv_bytes_per_token(30, 3, 64, bits) for bits in (16, 8, 4)] == [23_040, 12_060, 6_210]
     assert kv_bytes_per_token(4, 2, 64) == 2048
+    # KIVI, 2 bits, 32 positions: keys 64 · 2 + 64 · 32 / 32 = 192 bits, values 64 · 2 + 32 = 160, together 44 bytes
+    assert kv_bytes_per_token(1, 1, 64, 2, group=32) == 44
 
 
 @pytest.mark.parametrize("bits", BITS)
@@ -155,10 +211,14 @@ def test_the_cache_takes_what_is_counted(made, case, bits):
 
 @pytest.mark.parametrize("bits", [0, 1, 2, 16])
 def test_other_widths_are_refused(model, bits):
-    """Catches: codes that do not fill bytes."""
-    for make in (lambda: KVRoundTrip(bits), lambda: QuantizedKVCache(model.weights, 1, 8, bits)):
-        with pytest.raises(BadInput, match="8 or 4 bits"):
-            make()
+    """Catches: codes that do not fill bytes, a grid without levels."""
+    with pytest.raises(BadInput, match="8 or 4 bits"):
+        QuantizedKVCache(model.weights, 1, 8, bits)
+    if bits != 2:
+        with pytest.raises(BadInput, match="2 to 8 bits"):
+            KVRoundTrip(bits)
+    with pytest.raises(BadInput, match="at least 1"):
+        KVRoundTrip(4, group=0)
 
 
 def test_the_round_trip_takes_whole_texts_only(model):
