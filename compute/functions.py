@@ -56,6 +56,7 @@ TABLE: dict[str, Function] = {
         Function("batching.simulate", "compute.simulate:run", "web"),
         Function("batching.run", "compute.engine.batch_run:run", "service"),
         Function("sharing.run", "compute.engine.siblings:siblings", "service"),
+        Function("quantize.matrix", "compute.quantize.sent:matrix", "service"),
         Function("quantize.score", "compute.quantize.loss:score", "service"),
         Function("speculative.monte_carlo", "compute.trials:monte_carlo", "web"),
         Function("verify.table", "compute.verify:table", "service"),

@@ -111,18 +111,18 @@ def _stage(result: Result, scene: Scene) -> dict[str, Any]:
     for n, group in enumerate(result.squeezed.groups, 1):
         dots = [
             {
-                "w": w, "v": v, "name": place(w) if len(result.weights) == len(examples.WORKED) else f"{w:g}", "zero": v == 0 and w != 0, "old": old[first + i] if old and old[first + i] != v else None,
+                "w": w, "v": float(f"{v:.6g}"), "name": place(w) if len(result.weights) == len(examples.WORKED) else f"{w:g}", "zero": v == 0 and w != 0, "old": old[first + i] if old and old[first + i] != v else None,
                 "tip": words("tip", w=place(w), q=q, v=place(v, 3), error=place(v - w, 3)), "code": place(q, 0),
             }
             for i, (w, q, v) in enumerate(zip(group.weights, group.codes, group.restored))
         ]  # fmt: skip
         strips.append({
             "name": words("strip.one" if len(result.squeezed.groups) == 1 else "strip.of", n=n, count=len(group.weights), scale=step(group.scale)),
-            "dots": dots, "points": group.points, "labels": _labels(result.grid.numbers, len(group.points)),
+            "dots": dots, "points": [float(f"{point:.6g}") for point in group.points], "labels": _labels(result.grid.numbers, len(group.points)),
         })  # fmt: skip
         first += len(group.weights)
     return {
-        "strips": strips, "window": WINDOW, "beyond": max(result.weights) > WINDOW, "named": result.params.preset == "worked", "ghost": bool(old),
+        "strips": strips, "window": WINDOW, "beyond": max(result.weights) > WINDOW, "named": result.params.preset == "worked", "ghost": any(dot["old"] is not None for strip in strips for dot in strip["dots"]),
         "codes": "code" if isinstance(result.grid.numbers, Uniform) else "value",
     }  # fmt: skip
 

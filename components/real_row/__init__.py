@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
 
-from components import Readout, Scene, Stage, View, Widget, parameters
+from components import Live, Readout, Scene, Stage, View, Widget, parameters
 from components.controls import Choice, Range, Toggle
 from components.text import Words, amount, digits
 from compute.quantity import Quantity
 from compute.quantize import matrices
 from compute.quantize.grid import Grid, Uniform
-from compute.quantize.matrices import DRAWN, DRAWN_SIZE, DRAWN_SPREAD, MODELS, NAMES, Row, Whole
+from compute.quantize.matrices import DRAWN, DRAWN_SIZE, DRAWN_SPREAD, MODELS, NAMES, SERVED, Row, Whole
 
 BLOCKS = ("tensor", "channel", 128, 64, 32)
+STAND_IN = "mini-256"
 SHOWN = 1024  # weights of a row that are drawn
 
 
@@ -25,7 +27,7 @@ SHOWN = 1024  # weights of a row that are drawn
 class Params:
     """matrix: by the engine's name. row: one that the matrix lacks means its last. block: weights that share a scale."""
 
-    model: Literal["mini-256", "mini-128", "mini-64", "normal-4096"] = "mini-256"
+    model: Literal["mini-256", "mini-128", "mini-64", "smollm2-135m", "normal-4096"] = "mini-256"
     matrix: Literal[NAMES] = "3.down"
     row: Annotated[int, Field(ge=0, lt=DRAWN_SIZE)] = 157
     bits: Annotated[int, Field(ge=2, le=8)] = 4
@@ -35,20 +37,28 @@ class Params:
 
 @dataclass(frozen=True)
 class Result:
+    """params: what is shown; `asked` is otherwise while a model's weights have not come yet. number: of the row."""
+
     params: Params
-    number: int  # of the row that is shown
+    asked: Params
+    number: int
     row: Row
     whole: Whole
+    mark: Literal["live", "computed"]
 
     @property
     def zero_share(self) -> float:
         return self.whole.zeros / self.whole.weights
 
 
-def run(params: Params, answer: None = None) -> Result:
-    grid, source = Grid(Uniform(params.bits, params.symmetric), params.block), matrices.source(params.model, params.matrix)
-    number = min(params.row, source.rows - 1)
-    return Result(params, number, matrices.row(source, number, grid), _whole(params.model, params.matrix, grid))
+def run(params: Params, answer: Mapping[str, Any] | None = None) -> Result:
+    """Until SmolLM2's weights are here, our own model stands in, and the picture says so."""
+    shown = params if answer is not None or params.model != SERVED else replace(params, model=STAND_IN)
+    grid = Grid(Uniform(shown.bits, shown.symmetric), shown.block)
+    source = matrices.received(answer) if answer is not None else matrices.source(shown.model, shown.matrix)
+    whole = matrices.whole(source, grid) if answer is not None else _whole(shown.model, shown.matrix, grid)
+    number = min(shown.row, source.rows - 1)
+    return Result(shown, params, number, matrices.row(source, number, grid), whole, "computed" if answer is None else "live")
 
 
 @lru_cache(256)
@@ -67,6 +77,8 @@ def draw(result: Result, scene: Scene) -> View:
     said = words("simplified", up=up, across=across, each=f"{result.whole.weights // (up * across):,}")
     if shown < result.whole.width:
         said += words("simplified_shown", shown=f"{shown:,}", of=f"{result.whole.width:,}")
+    if p.model == SERVED:
+        said += words("simplified_served")
     if p.model == DRAWN:
         said += words("simplified_drawn", spread=f"{DRAWN_SPREAD:g}")
     return View(
@@ -100,6 +112,7 @@ def _stage(result: Result, scene: Scene) -> dict[str, Any]:
             "row": f"{result.number:,}", "matrix": _name(result, words), "shown": f"{shown:,}", "width": f"{whole.width:,}", "rows": f"{whole.rows:,}",
             "weights": f"{whole.weights:,}", "zeros": amount(result.zero_share, "ratio", scene.lang), "part": words("part", shown=f"{shown:,}") if shown < whole.width else "",
         },
+        "waiting": result.asked != result.params,
     }  # fmt: skip
 
 
@@ -172,7 +185,8 @@ def _rows(result: Result) -> tuple[dict[str, Any], ...]:
 
 def _papers(result: Result) -> tuple[Quantity, ...]:
     p, row, whole = result.params, result.row, result.whole
-    origin = {"weights": f"N(0, {DRAWN_SPREAD}²), {DRAWN_SIZE} × {DRAWN_SIZE}, seed 0"} if p.model == DRAWN else {"weights": f"our checkpoint {p.model}, float32", "matrix": p.matrix}
+    ours = {"weights": "SmolLM2-135M-Instruct, its published Q4_1 file, as float16"} if p.model == SERVED else {"weights": f"our checkpoint {p.model}, float32"}
+    origin = {"weights": f"N(0, {DRAWN_SPREAD}²), {DRAWN_SIZE} × {DRAWN_SIZE}, seed 0"} if p.model == DRAWN else ours | {"matrix": p.matrix}
     given = origin | {"bits": p.bits, "block": p.block, "symmetric": p.symmetric, "scale": "float16", "codes": "round to nearest"}
     zeros = "" if p.symmetric else " + blocks × bits of a zero point"
     return (
@@ -200,15 +214,11 @@ SAYS = {
 # ---- controls
 
 
-def _rows_of(params: Params) -> int:
-    return matrices.source(params.model, params.matrix).rows
-
-
 def _real(params: Params) -> bool:
     return params.model != DRAWN
 
 
-HEIGHTS = sorted({matrices.source(model, f"0.{part}").rows for model in MODELS for part in matrices.PARTS} | {DRAWN_SIZE})
+HEIGHTS = sorted({matrices.rows(model, f"0.{part}") for model in (*MODELS, SERVED, DRAWN) for part in matrices.PARTS})
 
 WIDGET = Widget(
     id="real-row",
@@ -217,10 +227,13 @@ WIDGET = Widget(
         Choice("block", lambda: BLOCKS),
         Range("bits", 2, 8),
         Choice("matrix", lambda: NAMES, lambda id: id, when=_real),
-        *(Range("row", 0, n - 1, when=lambda p, n=n: _rows_of(p) == n) for n in HEIGHTS),
-        Choice("model", lambda: (*MODELS, DRAWN), lambda id: id),
+        *(Range("row", 0, n - 1, when=lambda p, n=n: matrices.rows(p.model, p.matrix) == n) for n in HEIGHTS),
+        Choice("model", lambda: (*MODELS, SERVED, DRAWN), lambda id: id),
         Toggle("symmetric"),
     ),
     run=run,
     draw=draw,
-)
+    live=Live(
+        "quantize.matrix", lambda p: {"model": p.model, "matrix": p.matrix}, when=lambda p: p.model == SERVED, about=lambda p: (p.model, p.matrix),
+    ),
+)  # fmt: skip

@@ -1,16 +1,24 @@
 // A row of weights over the grid points of its blocks, its errors; under them the codes of the whole matrix and a map of its errors.
 const HEAD = 26, ROW = 210, ERRORS = 70, FOOT = 44, SMALL = 190, WIDE = 720, GAP = 48, LINES = 2.5, TONES = 24;
 
+const NOTICE = 21;
+
+function notice(data, width, tools) { return data.waiting ? tools.wrap(tools.words('waiting'), 14, width - 14) : []; }
+
 function plan(width) {
   const two = width >= WIDE, panel = two ? (width - GAP) / 2 : width, below = HEAD + ROW + 18 + ERRORS + FOOT + 14, small = HEAD + SMALL + FOOT;
   return { two, panel, below, height: below + (two ? small : 2 * small + 16) };
 }
 
-export function height(data, width) { return plan(width).height; }
+export function height(data, width, tools) { return plan(width).height + above(notice(data, width, tools)); }
+
+const above = (lines) => (lines.length ? NOTICE * lines.length + 16 : 0);
 
 export function draw(svg, data, t, tools) {
   const p = plan(tools.width), x = p.two ? p.panel + GAP : 0, y = p.two ? p.below : p.below + HEAD + SMALL + FOOT + 16;
-  svg.innerHTML = row(data, reach(data), tools) + codes(data, { x: 0, y: p.below, w: p.panel }, tools) + map(data, { x, y, w: p.panel }, tools);
+  const lines = notice(data, tools.width, tools), said = lines.map((line, i) => text(12, 16 + NOTICE * i, tools.esc(line))).join('');
+  const mark = lines.length ? `<rect x="0" y="0" width="3" height="${NOTICE * lines.length + 2}" fill="${tools.colour('accent')}"/>` : '';
+  svg.innerHTML = `${mark}${said}<g transform="translate(0 ${above(lines)})">` + row(data, reach(data), tools) + codes(data, { x: 0, y: p.below, w: p.panel }, tools) + map(data, { x, y, w: p.panel }, tools) + '</g>';
 }
 
 const r = (x) => Math.round(x * 10) / 10;
@@ -63,8 +71,9 @@ function errors(data, far, X, LEFT, top, tools) {
   for (const v of [-far.error, far.error]) out += text(LEFT - 8, Y(v) + (v > 0 ? 10 : 0), short(v), 'class="small figure muted" text-anchor="end"');
   const n = data.weights.length, step = [8, 16, 32, 64, 128, 256].find((s) => (s / n) * (W - LEFT) > 56) ?? 512, foot = top + ERRORS + 17;
   for (let i = 0; i < n; i += step) out += text(X(i), foot, tools.number(i), `class="small figure muted" text-anchor="${i ? 'middle' : 'start'}"`);
-  const ghost = data.old ? ` <tspan style="fill:${c('muted')}">· ▯ ${tools.words('before')}</tspan>` : '';
-  return out + text(LEFT, foot + 18, `<tspan style="fill:${c('rejected')};font-weight:600">${tools.words('error')}</tspan>${ghost}`, 'class="small"') + text(W, foot + 18, tools.words('column'), 'class="small" text-anchor="end"');
+  const named = LEFT + tools.measure(tools.words('error'), 13) * 1.08;
+  if (data.old) out += `<rect x="${r(named + 14)}" y="${r(foot + 8)}" width="10" height="10" fill="${c('ghost')}"/>` + text(named + 29, foot + 18, tools.words('before'), 'class="small muted"');
+  return out + text(LEFT, foot + 18, tools.words('error'), `class="small" style="fill:${c('rejected')};font-weight:600"`) + text(W, foot + 18, tools.words('column'), 'class="small" text-anchor="end"');
 }
 
 // ---- the whole matrix

@@ -6,15 +6,18 @@ The weights are those of our checkpoints, read without torch, under the engine's
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import base64
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
+from compute import facts
 from compute.errors import BadInput, BrokenData, UnknownName
 from compute.quantize.grid import Codes, Floats, Grid, Quantized, Steps, Uniform, encode, fit, quantize
 
@@ -26,6 +29,7 @@ PARTS = {  # as compute/engine/loader.py joins them
     "gate_up": ("mlp.gate_proj", "mlp.up_proj"), "down": ("mlp.down_proj",),
 }  # fmt: skip
 NAMES = tuple(f"{layer}.{part}" for layer in range(LAYERS) for part in PARTS)
+SERVED = "smollm2-135m"  # whose weights come from the compute process (compute/quantize/sent.py)
 DRAWN = "normal-4096"
 DRAWN_SIZE, DRAWN_SPREAD = 4096, 0.02
 MOST_CELLS = 48  # of a map, along either side
@@ -60,6 +64,21 @@ def source(model: str, matrix: str) -> Source:
     if matrix not in NAMES:
         raise UnknownName("matrix", "矩阵", matrix, list(NAMES))
     return in_bands(_read(CHECKPOINTS / model / "model.safetensors", matrix))
+
+
+def received(answer: Mapping[str, Any]) -> Source:
+    """What compute/quantize/sent.py sent."""
+    return in_bands(np.frombuffer(base64.b64decode(answer["float16"]), "<f2").astype(np.float32).reshape(answer["shape"]))
+
+
+def rows(model: str, matrix: str) -> int:
+    """How many the matrix has, by the model's published shape: also where the weights are not here."""
+    if model == DRAWN:
+        return DRAWN_SIZE
+    c = facts.model(model).config
+    heads = c["num_attention_heads"] + 2 * c["num_key_value_heads"]
+    wide = {"qkv": heads * c.get("head_dim", c["hidden_size"] // c["num_attention_heads"]), "gate_up": 2 * c["intermediate_size"]}
+    return wide.get(matrix.split(".")[1], c["hidden_size"])
 
 
 def in_bands(weights: Floats) -> Source:

@@ -1,6 +1,7 @@
 """What the picture of a real row is told, against the row and matrix themselves."""
 
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -8,8 +9,9 @@ import pytest
 from components import Scene, real_row
 from components.controls import Range
 from components.text import LANGUAGES
-from compute.errors import BadInput
-from compute.quantize import matrices
+from compute.errors import BadInput, UnknownName
+from compute.functions import check
+from compute.quantize import matrices, sent
 from compute.quantize.grid import Grid, Uniform, quantize
 
 WIDGET = real_row.WIDGET
@@ -84,3 +86,26 @@ def test_groups_wider_than_a_row_are_refused(lang):
     for wrong in ({"bits": 1}, {"row": -1}, {"matrix": "9.down"}, {"model": "gpt-4"}, {"block": "row"}):
         with pytest.raises(ValueError):
             WIDGET.Params(**wrong)
+
+
+def test_weights_that_come_from_the_service():
+    """An answer of the served function, here of our own model so that nothing must be fetched. Catches: rows and columns swapped
+    on the way, the stand-in shown under the other model's name, an answer forgotten when a slider moves."""
+    waiting = result(model="smollm2-135m")
+    assert waiting.mark == "computed" and view(waiting).picture.data["waiting"] and "mini-256 3.down" in view(waiting).sentence
+    answer = sent.matrix("mini-128", "3.down")
+    live = WIDGET.run(WIDGET.Params(model="smollm2-135m", row=5), asdict(answer))
+    weights = np.concatenate(list(matrices.source("mini-128", "3.down")))
+    assert live.mark == "live" and not view(live).picture.data["waiting"] and "smollm2-135m 3.down" in view(live).sentence and "Q4_1" in view(live).simplified
+    assert np.array_equal(live.row.weights, weights[5].astype(np.float16)) and (live.whole.rows, live.whole.width) == weights.shape
+    about, arguments = WIDGET.live.about, WIDGET.live.arguments
+    assert about(live.params) == about(WIDGET.Params(model="smollm2-135m", bits=2, row=9)) != about(WIDGET.Params(model="smollm2-135m", matrix="0.out"))
+    assert check("quantize.matrix", arguments(live.params)) == arguments(live.params)
+
+
+def test_only_weights_that_are_there_are_sent():
+    """Catches: a quantized model's matrix that has no weights, a name of a layer that the model lacks."""
+    with pytest.raises(BadInput):
+        sent.matrix("mini-64:int8-channel", "0.out")
+    with pytest.raises(UnknownName):
+        sent.matrix("mini-64", "4.out")

@@ -64,6 +64,15 @@ def test_names_are_the_engines():
         assert np.array_equal(all_of(matrices.source("mini-64", name)), theirs.weight.float().cpu().numpy()), name
 
 
+def test_shapes_are_known_without_the_weights():
+    """Catches: a slider of rows that the matrix does not have."""
+    for model in matrices.MODELS:
+        for name in NAMES:
+            assert matrices.rows(model, name) == matrices.source(model, name).rows, (model, name)
+    assert [matrices.rows(matrices.SERVED, f"0.{part}") for part in matrices.PARTS] == [960, 576, 3072, 576], "as its GGUF file has them"
+    assert matrices.rows(DRAWN, "0.out") == 4096
+
+
 def test_the_outlier_row_that_pages_open_at():
     """The row's largest weight is ten times its RMS, and groups save it. Catches: other weights in the checkpoint, a default that
     no longer shows anything."""
