@@ -92,7 +92,7 @@ def special(model: str, scheme: Scheme) -> dict[str, Any]:
     if model == PUBLIC:
         told["published_weights"] = PUBLISHED_4_BITS
         if scheme.id == "int4-g32-asym":
-            told["why_so_small"] = "almost the grid on which the file stores these weights, so it finds them again"
+            told["not_the_file_s_grid"] = "its zero point is a whole number, where the file has a minimum: the 16 values of 32 weights are not met again"
     return told
 
 

@@ -1,5 +1,6 @@
 """FP8, FP4 with block scales, NF4: against torch's own types, the published code points, and torchao."""
 
+import gguf
 import numpy as np
 import pytest
 import torch
@@ -11,6 +12,7 @@ from scipy.stats import norm
 from compute.quantize.grid import (
     DOUBLE, E2M1, E4M3, E4M3_SCALES, E5M2, E8M0, FLOAT32, NF4, Grid, Uniform, from_bytes, nearest, quantize, stored_scales, to_bytes,
 )  # fmt: skip
+from compute.quantize.kv import from_the_least
 from compute.quantize.schemes import SCHEMES
 
 from .referees import torchao
@@ -201,6 +203,19 @@ def test_double_quantization_written_out():
     assert np.isclose(mean[0], 2) and np.allclose(factors, [1 / 127, 1 / 127]) and [eight[0, 0], eight[128, 0], eight[256, 0]] == [-127, 0, 127]
     assert np.allclose(made.steps.scales[:, 0], weights[:, 0], atol=0.5 / 127 + 1e-6)
     assert made.bits == 257 * 64 * 4 + 257 * 8 + 32 * (2 + 1)
+
+
+# ---- a published 4-bit file
+
+
+def test_a_zero_point_does_not_find_the_values_of_q4_1_again():
+    """Catches: the belief that quantizing SmolLM2's published file to 4 bits with zero points costs nothing. The file has a scale and a
+    minimum for 32 weights, both float16; the minimum is no whole number of steps. From both, as KIVI does it, they come back."""
+    weights = normal(64, 256)
+    file = gguf.dequantize(gguf.quantize(weights, gguf.GGMLQuantizationType.Q4_1), gguf.GGMLQuantizationType.Q4_1)
+    again = quantize(file, Grid(Uniform(4, False), 32)).restored()
+    assert 0.05 < np.sqrt(((again - file) ** 2).mean() / (file**2).mean()) < 0.15
+    assert np.abs(from_the_least(torch.from_numpy(file).view(-1, 32), 4).view(64, 256).numpy() - file).max() < 1e-3 * np.abs(file).max()
 
 
 # ---- every format that has a short float in it
