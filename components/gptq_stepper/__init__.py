@@ -31,7 +31,7 @@ class Params:
     together. row: which of the eight is followed. damping: share of the Hessian's mean diagonal that is added to it."""
 
     matrix: Matrix = "1.out"
-    bits: Literal[BITS] = 3
+    bits: Annotated[int, Field(ge=min(BITS), le=max(BITS))] = 3
     inputs: Literal["linked", "neighbours", "diagonal"] = "linked"
     act_order: bool = False
     row: Annotated[int, Field(ge=1, le=ROWS)] = 4
@@ -131,7 +131,7 @@ def recorded(matrix: str) -> Mapping[str, Any]:
 def draw(result: Result, scene: Scene) -> View:
     words = scene.words
     return View(
-        picture=Stage(_stage(result), steps=len(result.errors), height=640, start=_opening(result)),
+        picture=Stage(_stage(result), steps=len(result.errors), height=640, start=_opening(result), picks=("row",)),
         readouts=_readouts(result, scene),
         sentence=_sentence(result, words),
         rows=_rows(result),

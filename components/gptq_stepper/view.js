@@ -10,7 +10,7 @@ const signed = (x, n = 2) => `${x < 0 ? '−' : '+'}${Math.abs(x).toFixed(n)}`;
 const minus = (x) => String(x).replace('-', '−');
 const percent = (x) => (100 * x).toFixed(x >= 0.0995 ? 1 : 2);
 
-const ARC = 64, FOOT = 40, CELL = 25, CHART = 170;
+const ARC = 58, FOOT = 40, CELL = 25, CHART = 170;
 
 function plan(data, width, tools) {
   const wide = width >= 760, low = Math.min(...data.stands.flatMap((s) => s[data.row]), -data.levels), high = Math.max(...data.stands.flatMap((s) => s[data.row]), data.levels);
@@ -47,7 +47,7 @@ export function says(data, t, tools) {
 }
 
 function defs(c) {
-  return `<defs><marker id="gptq-end" viewBox="0 0 8 8" refX="6" refY="4" markerWidth="7" markerHeight="7" orient="auto-start-reverse"><path d="M0 0L8 4L0 8Z" fill="${c('residual')}"/></marker>
+  return `<defs><marker id="gptq-end" viewBox="0 0 8 8" refX="6" refY="4" markerWidth="9" markerHeight="9" markerUnits="userSpaceOnUse" orient="auto-start-reverse"><path d="M0 0L8 4L0 8Z" fill="${c('residual')}"/></marker>
     <pattern id="gptq-error" width="5" height="5" patternUnits="userSpaceOnUse"><path d="M0 5L5 0M-1 1L1 -1M4 6L6 4" stroke="${c('rejected')}" stroke-width="1.5"/></pattern></defs>`;
 }
 
@@ -68,7 +68,7 @@ function one(data, now, p, tools) {
   out += text(0, p.bottom + 19, words('channel'), `class="small muted" ${p.wide ? '' : 'display="none"'}`);
   data.columns.forEach((channel, j) => {
     const x = X(j), came = data.stands[0][i][j], stood = now.last[i][j], value = now.stand[i][j], done = j < now.k, current = j === now.k - 1, moved = Math.abs((done ? data.stands[j][i][j] : value) - came) > 0.004;
-    if (p.wide || n * 30 < W) out += text(x, p.bottom + (p.wide ? 19 : 17 + 15 * (j % 2)), channel, `class="small figure ${current ? '' : 'muted'}" text-anchor="middle" ${current ? strong : ''}`);
+    if (p.column > 24) out += text(x, p.bottom + (p.wide ? 19 : 17 + 15 * (j % 2)), channel, `class="small figure ${current ? '' : 'muted'}" text-anchor="middle" ${current ? strong : ''}`);
     const reached = done ? data.stands[j][i][j] : value;   // where it stood when its turn came, or stands now
     if (moved) out += path(`M${r(x)} ${r(Y(came))}V${r(Y(reached))}`, c('residual'), `stroke-width="1.5" ${done ? 'stroke-opacity=".55"' : ''}`);
     if (done && Math.abs(reached - value) > 0.004) {
@@ -81,10 +81,7 @@ function one(data, now, p, tools) {
     out += `<circle cx="${r(x)}" cy="${r(Y(came))}" r="4.5" fill="${c('paper')}" stroke="${c('weights')}" stroke-width="1.6" ${done ? 'stroke-opacity=".75"' : ''}/>`;
     if (!done && !(now.spreading && Math.abs(value - stood) > 0.02)) out += moved ? `<circle cx="${r(x)}" cy="${r(Y(value))}" r="4.5" fill="${c('residual')}"/>` : `<circle cx="${r(x)}" cy="${r(Y(came))}" r="2" fill="${c('weights')}"/>`;
     if (done && moved && !current) out += `<circle cx="${r(x)}" cy="${r(Y(reached))}" r="2.5" fill="${c('residual')}"/>`;
-    if (current && now.rounding) {
-      const error = value - stood;
-      if (Math.abs(error) > 0.004) out += text(x + 10, (Y(stood) + Y(value)) / 2 + 5, signed(error), `class="small figure" ${strong} style="fill:${c('rejected')};${halo}" ${j > n - 2 ? `text-anchor="end" dx="-20"` : ''}`);
-    }
+    if (current && Math.abs(value - reached) > 0.004) out += text(Math.min(x, W - 20), p.top + 10, signed(value - reached), `class="small figure" ${strong} text-anchor="middle" style="fill:${c('rejected')};${halo}"`);
   });
   return out + (now.spreading ? spread(data, now, p, tools, X, Y, halo) : '') + text(0, p.top - 12, words('axis'), 'class="small muted"');
 }
@@ -172,7 +169,7 @@ function chart(data, t, p, tools) {
   ends.forEach(([v, tone, name], i) => {
     const above = (i === 0) === (apart >= 0), y = near ? mid + (above ? -gap / 2 : gap / 2) : Y(v), flip = !p.wide && at > x0 + p.panel * 0.6;
     out += `<circle cx="${r(at)}" cy="${r(Y(v))}" r="4.5" fill="${c(tone)}"/>`;
-    if (t) out += text(at + (flip ? -10 : 10), Math.min(y, bottom - 6) + (flip ? (above ? -8 : 16) : 5), `${name} ${percent(v)}%`, `class="small figure" text-anchor="${flip ? 'end' : 'start'}" style="fill:${c(tone)};${halo}" ${strong}`);
+    if (t) out += text(at + (flip ? -10 : 10), Math.min(y, bottom - 6) + (flip ? (above ? -8 : 26) : 5), `${name} ${percent(v)}%`, `class="small figure" text-anchor="${flip ? 'end' : 'start'}" style="fill:${c(tone)};${halo}" ${strong}`);
   });
   return out;
 }

@@ -113,7 +113,7 @@ def draw(result: Result, scene: Scene) -> View:
         sentence=_sentence(result, words),
         rows=_rows(result),
         papers=_papers(result),
-        simplified=words("simplified_planted" if result.planted else "simplified", factor=outliers.FACTOR, times=numbers.resolve("llm_int8.magnitude").value, tokens=result.conditions["sample_tokens"]),
+        simplified=_simplified(result, words),
         derivation=words("derivation", **_derived(result)),
     )
 
@@ -132,6 +132,14 @@ def _stage(result: Result, scene: Scene) -> dict[str, Any]:
         "alphas": ALPHAS, "errors": result.errors, "plain": result.plain, "alpha": result.alpha, "best": result.best, "flat": result.flat, "matrix": result.params.matrix,
         "ghost": before.alpha if before is not None and before.params.matrix == result.params.matrix and before.alpha != result.alpha else None,
     }  # fmt: skip
+
+
+def _simplified(result: Result, words: Words) -> str:
+    tokens = result.conditions["sample_tokens"]
+    if result.planted:
+        return words("simplified_planted", factor=outliers.FACTOR, tokens=tokens)
+    most = max(numbers.resolve(f"~quantize.layers.{name}.outlier").value for name in SMOOTHED)
+    return words("simplified", tokens=tokens, most=digits(most, 2), times=numbers.resolve("llm_int8.magnitude").value)
 
 
 def _levels(side: np.ndarray) -> list[float]:

@@ -1,14 +1,10 @@
 // Left, what every channel reaches: activations up, weights down, before as a dashed outline. Right, the error at every α.
 const SIDE = 128, CURVE = 236;
-let built;   // the player asks for the height first, and draws then
 
-export function height(data, width, tools) {
-  built = build(data, { ...tools, width });
-  return built.height;
-}
+export function height(data, width, tools) { return build(data, { ...tools, width }).height; }
 
 export function draw(svg, data, t, tools) {
-  svg.innerHTML = built.markup;
+  svg.innerHTML = build(data, tools).markup;
   svg.onclick = (event) => { const alpha = event.target.dataset?.alpha; if (alpha !== undefined) tools.pick('alpha', +alpha); };
 }
 
@@ -40,6 +36,7 @@ function build(data, tools) {
     const X = (b) => axis + b * step, top = y + 66, mid = top + SIDE, under = mid + 22, floor = under + SIDE;
     const sides = [['activations', 'compute', mid, -1], ['weights', 'weights', under, 1]];
     text(0, y + 18, words('activations'), `${strong} style="font-size:15px;fill:${c('compute')}"`);
+    if (wide) text(measure(words('activations'), 15) * 1.1 + 12, y + 18, words('levels'), 'class="small muted"');
     key(width, y + 18);
     text(0, floor + 28, words('weights'), `${strong} style="font-size:15px;fill:${c('weights')}"`);
     sides.forEach(([, tone, base, sign], i) => {
@@ -57,7 +54,7 @@ function build(data, tools) {
       text(width - 5, at, said, `class="small" text-anchor="end" ${strong}`);
     });
     marked(X, step, per, y + 44, top, width);
-    const names = [words(data.sorted ? 'channels_sorted' : 'channels', { n }), ...(per > 1 ? [words('per', { per })] : [])], joined = names.join(data.sorted && tools.lang === 'zh' ? '；' : '; ');
+    const names = [words(data.sorted ? 'channels_sorted' : 'channels', { n }), ...(per > 1 ? [words('per', { per })] : []), ...(wide ? [] : [words('levels')])], joined = names.join(data.sorted && tools.lang === 'zh' ? '；' : '; ');
     const beside = measure(words('weights'), 15) * 1.1 + 16 + measure(joined, 13) * 1.05 < width;
     if (beside) text(width, floor + 28, joined, 'class="small muted" text-anchor="end"');
     else names.forEach((name, i) => text(0, floor + 50 + 19 * i, name, 'class="small muted"'));
@@ -104,8 +101,10 @@ function build(data, tools) {
       out.push(`<path d="M${r(at)} ${top - 20}v-14m-4.5 5l4.5 -5.5l4.5 5.5" fill="none" stroke="${c('rejected')}" stroke-width="1.8"/>`);
     } else {
       path(`M${left} ${r(Y(data.plain))}H${right}`, c('rejected'), 'stroke-width="1.6" stroke-dasharray="6 4"');
-      const here = data.errors.some((v, i) => data.alphas[i] < 0.55 && Math.abs(Y(v) - Y(data.plain) + 10) < 16);
-      text(here ? right : left + 6, Y(data.plain) - 7, words('plain', { value: percent(data.plain) }), `class="small" ${strong} ${here ? 'text-anchor="end"' : ''} style="fill:${c('rejected')};${halo}"`);
+      const said = words('plain', { value: percent(data.plain) }), w = measure(said, 13) * 1.1, level = Y(data.plain);
+      const clear = ([from, y]) => Math.min(99, ...data.errors.map((v, i) => (X(data.alphas[i]) > from - 10 && X(data.alphas[i]) < from + w + 10 ? Math.abs(Y(v) - y + 5) : 99)));
+      const spots = [left + 6, right - w].flatMap((from) => [[from, level - 7], [from, level + 18]]), [from, at] = spots.reduce((best, spot) => (clear(spot) > clear(best) + 1 ? spot : best));
+      text(from, at, said, `class="small" ${strong} style="fill:${c('rejected')};${halo}"`);
     }
     path(data.alphas.map((a, i) => `${i ? 'L' : 'M'}${r(X(a))} ${r(Y(data.errors[i]))}`).join(''), c('ink'), 'stroke-width="1.6" stroke-opacity=".55"');
     data.alphas.forEach((a, i) => out.push(`<circle cx="${r(X(a))}" cy="${r(Y(data.errors[i]))}" r="2.6" fill="${c('ink')}"/>`));
