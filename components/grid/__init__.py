@@ -17,7 +17,7 @@ from compute.quantize.examples import Preset, Squeezed
 from compute.quantize.grid import E2M1, NF4, Grid, Table, Uniform, storage_bits
 
 MODEL, CHIP, FULL_BITS = "70b-dense", "h100-sxm", 16  # lesson 38's: 70 billion parameters, one card's bandwidth
-GROUPS = ("tensor", 12, 8, 6, 4)
+GROUPS = ("tensor", 12, 8, 4)
 TABLES = {"fp4": E2M1, "nf4": NF4}
 OFTEN = 128  # weights to a scale, in formats that are used
 GUESSED = 6.0  # the outlier that the question is about
