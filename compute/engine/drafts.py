@@ -19,7 +19,7 @@ from compute.engine.errors import ModelMissing, shown
 from compute.engine.generate import decode, generate
 from compute.engine.loader import Model, load
 from compute.engine.model import forward
-from compute.engine.registry import shared
+from compute.engine.registry import shared, unquantized
 from compute.engine.served import ModelId, Sentence, circumstances
 from compute.engine.speculate import Drafter, Either, Lookup, ModelDraft, Tally, Turn, same_vocabulary, speculate, tally
 from compute.errors import BadInput, Cancelled, UnknownName
@@ -58,14 +58,18 @@ def source(name: str, target: Model, dtype: str = "float32") -> Source:
     return Source(name, lambda capacity: ModelDraft(draft, capacity), draft.weights.parameters())
 
 
-@cache
 def _model(name: str, dtype: str) -> Model:
-    """A registered model, or a checkpoint that is only good for drafting and so on no list of models to talk to."""
+    """A registered model, quantized or not, or a checkpoint that is only good for drafting and so on no list of models to talk to."""
     entries, drafting_only = shared().entries, {draft for drafts in DRAFTS.values() for draft in drafts} - {LOOKUP, MTP, BOTH}
-    if name in entries and dtype == "float32":
+    if unquantized(name) in entries and dtype == "float32":
         return shared().get(name)
     if name not in entries and name not in drafting_only:
         raise UnknownName("draft", "草稿", name, sorted({*drafting_only, *entries}))
+    return _checkpoint(name, dtype)
+
+
+@cache
+def _checkpoint(name: str, dtype: str) -> Model:
     folder = mtp.CHECKPOINTS / name
     if not folder.is_dir():
         raise ModelMissing(name, f"{shown(folder)} is not there", f"{shown(folder)} 不存在", f"train it: python -m compute.training train {name}", f"请训练：python -m compute.training train {name}")
@@ -314,7 +318,8 @@ def cell(
 ) -> Cell:
     """Plain decoding against speculation on this machine, now: four of the fixed prompts, in alternation."""
     model, new = shared().get(target), 32
-    chosen = prompts(target if target in DRAFTS else "mini-256")[::4]
+    base = unquantized(target)
+    chosen = prompts(base if base in DRAFTS else "mini-256")[::4]
     (found,) = race(model, [(source(draft, model), k)], [p.sent for p in chosen], new, Sampling(temperature), seed, report, cancelled)
     around = circumstances(model) | {"draft": draft, "k": k, "temperature": temperature, "seed": seed, "new": new, "prompts": ", ".join(p.id for p in chosen)}
     return Cell(

@@ -23,7 +23,8 @@ from compute import sampling as rules
 from compute.engine import directory
 from compute.engine.errors import ModelMissing
 from compute.engine.loader import Model, Tensors, assemble_layer
-from compute.engine.model import Config, KVCache, Layer, Linear, attention, feed_forward, place, rms_norm, rotation
+from compute.engine.model import Config, KVCache, Layer, Linear, Matrix, attention, feed_forward, place, rms_norm, rotation
+from compute.engine.registry import unquantized
 from compute.engine.speculate import NO_DRAFT, Draft, distribution, largest_probability
 from compute.sampling import Sampling
 
@@ -40,7 +41,7 @@ class Head:
     projection: Linear  # (M, 2M)
     layer: Layer
     norm: Tensor  # (M)
-    output: Linear  # (V, M), the target's; or (R, M), its rows of the shortlist
+    output: Matrix  # (V, M), the target's; or (R, M), its rows of the shortlist
     shortlist: Tensor | None = None  # (R) token ids
 
     @property
@@ -60,8 +61,8 @@ class Head:
 
 
 def load(target: Model, folder: Path | None = None) -> Head:
-    """The head that was trained on this target. Raises a ModelError: ModelMissing, FileCorrupt or TensorWrong."""
-    folder = folder or CHECKPOINTS / f"{target.name}-mtp"
+    """The head that was trained on this target, also where that is quantized now. Raises a ModelError: ModelMissing, FileCorrupt or TensorWrong."""
+    folder = folder or CHECKPOINTS / f"{unquantized(target.name)}-mtp"
     if not folder.is_dir():
         raise ModelMissing(
             folder.name,
@@ -86,7 +87,7 @@ def load(target: Model, folder: Path | None = None) -> Head:
         projection=Linear(tensors.take("projection.weight", width, 2 * width)),
         layer=assemble_layer(replace(c, qkv_bias=False, out_bias=False, mlp_bias=False, qk_norm=False), tensors, "layer"),
         norm=tensors.take("norm.weight", width),
-        output=w.head if shortlist is None else Linear(w.head.weight[shortlist]),
+        output=w.head if shortlist is None else Linear((w.embedding if c.tied else w.head.weight)[shortlist]),
         shortlist=shortlist,
     )
     tensors.refuse_leftovers()

@@ -24,6 +24,7 @@ from compute.engine.device import choose_device, choose_dtype, free_memory
 from compute.engine.errors import DoesNotFit, ModelError, ModelMissing, SettingWrong, shown
 from compute.engine.loader import Model, load
 from compute.errors import UnknownName
+from compute.quantize import schemes
 
 ROOT = Path(__file__).parents[2]
 CHECKPOINTS = {"mini-256": "Mini 256", "mini-128": "Mini 128", "mini-64": "Mini 64"}
@@ -58,6 +59,10 @@ class Listed:
     trouble: dict[str, str] | None
 
 
+KEPT_QUANTIZED = 3
+"""Quantized models that stay in memory, of all: there are dozens for each model. Who was asked for longest ago goes first."""
+
+
 @dataclass
 class Registry:
     """The models of one process. Loading is lazy, once for each id, and safe from several threads."""
@@ -65,29 +70,41 @@ class Registry:
     entries: dict[str, Entry]
     default: str
     _loaded: dict[str, Model] = field(default_factory=dict, repr=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _quantized: dict[str, Model] = field(default_factory=dict, repr=False)  # the one asked for last at the end
+    _locks: dict[str, threading.Lock] = field(default_factory=dict, repr=False)
 
     def get(self, id: str | None = None) -> Model:
         """The model, loaded now if it was not; "mini-256:int4-g64" is mini-256 under a scheme of compute/quantize. Raises
-        UnknownName, or the ModelError of its files."""
+        UnknownName, or the ModelError of its files; BadInput where the scheme does not fit the model."""
         id = id or self.default
-        with self._lock:
-            if id not in self._loaded:
-                self._loaded[id] = self._load(*id.split(":", 1))
-            return self._loaded[id]
+        entry, scheme = self.named(id)
+        with self._locks.setdefault(id, threading.Lock()):  # of this id alone: GPTQ takes a while
+            if scheme is None:
+                if id not in self._loaded:
+                    require(entry)
+                    require_room(entry)
+                    self._loaded[id] = load(entry.path, device=entry.device, dtype=entry.dtype, name=entry.id)
+                return self._loaded[id]
+            self._quantized[id] = model = self._quantized.pop(id, None) or self._quantize(entry, scheme)
+            for oldest in [*self._quantized][:-KEPT_QUANTIZED]:
+                self._quantized.pop(oldest, None)
+            return model
 
-    def _load(self, id: str, scheme: str = "") -> Model:
-        if id not in self.entries:
+    def named(self, id: str) -> tuple[Entry, schemes.Scheme | None]:
+        """The entry, and the scheme after a colon. Raises UnknownName."""
+        if id in self.entries:
+            return self.entries[id], None
+        base, colon, name = id.rpartition(":")
+        if base not in self.entries:
             raise UnknownName("model", "模型", id, sorted(self.entries))
-        if scheme:
-            from compute.quantize import model, schemes
+        return self.entries[base], schemes.scheme(name)
 
-            found = schemes.scheme(scheme)
-            return model.quantized(self._loaded.get(id) or self._load(id), found)
-        entry = self.entries[id]
-        require(entry)
-        require_room(entry)
-        return load(entry.path, device=entry.device, dtype=entry.dtype, name=entry.id)
+    def _quantize(self, entry: Entry, scheme: schemes.Scheme) -> Model:
+        from compute.quantize.model import quantized  # which imports the engine
+
+        model = self.get(entry.id)
+        require_room(entry)  # where no kernel reads a format, its restored weights are as large as the model
+        return quantized(model, scheme)
 
     def listing(self) -> list[Listed]:
         """Every entry, from the files' headers alone."""
@@ -125,6 +142,12 @@ def discover(root: Path = ROOT, settings: Path | None = None) -> Registry:
 def shared() -> Registry:
     """The models of this process, so that everything in it loads each of them once."""
     return discover()
+
+
+def unquantized(name: str) -> str:
+    """Of "mini-256:int4-g64" what stands before the colon; of another name, all."""
+    base, _, scheme = name.rpartition(":")
+    return base if base and scheme in schemes.SCHEMES else name
 
 
 def read_settings(file: Path) -> dict[str, dict[str, Any]]:

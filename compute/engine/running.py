@@ -18,8 +18,8 @@ from weakref import WeakSet
 
 from compute.engine.engine import Ask, Engine, Piece, Ticket
 from compute.engine.loader import Model
-from compute.engine.registry import shared
-from compute.errors import Busy, LabError, Unavailable, unforeseen
+from compute.engine.registry import KEPT_QUANTIZED, shared, unquantized
+from compute.errors import BadInput, Busy, LabError, Unavailable, unforeseen
 from compute.trace import Life, Step, Trace
 
 SLOTS = 8
@@ -282,19 +282,47 @@ class Running:
         return Trace(s.policy, s.slots, s.pool.total, s.pool.block_size, tuple(lives.values()), tuple(step for _, step in steps), "second", first)
 
 
-_runnings: dict[str, Running] = {}
+_runnings: dict[str, Running] = {}  # the one asked for last at the end
 _alive: WeakSet[Running] = WeakSet()  # those whose thread has not ended, closed ones too
 _numbers = count()  # of all requests, so that each is known by its number alone
 _making = threading.Lock()
 
 
 def running(id: str = "") -> Running:
-    """The engine of a model in this process, made at the first call. Raises UnknownName, or the ModelError of its files."""
-    model = shared().get(id or None)
+    """The engine of a model in this process, made at the first call. Raises UnknownName, or the ModelError of its files; for a
+    quantized model BadInput where its scheme does not fit, and Busy where KEPT_QUANTIZED others are at work."""
+    id = id or shared().default
     with _making:
-        if model.name not in _runnings:
-            _runnings[model.name] = Running(model)
-        return _runnings[model.name]
+        if found := _runnings.pop(id, None):
+            _runnings[id] = found
+            return found
+    refuse_small_caches(id)
+    model = shared().get(id)  # takes a while, so nobody is kept from the engines that are there
+    with _making:
+        if id not in _runnings:
+            if unquantized(id) != id:
+                _make_room()
+            _runnings[id] = Running(model)
+        return _runnings[id]
+
+
+def refuse_small_caches(id: str) -> None:
+    """Raises BadInput where the scheme is one of the KV cache."""
+    _, scheme = shared().named(id)
+    if scheme and scheme.kv:
+        raise BadInput("model", id, "the engine keeps keys and values in the model's own number format; this scheme is measured, not served",
+                       "引擎按模型自己的数值格式保存键和值；这个方案只用于测量，不提供服务")  # fmt: skip
+
+
+def _make_room() -> None:
+    """For one more quantized model: the longest unused engine of those leaves that has nothing to do."""
+    names = [name for name in _runnings if unquantized(name) != name]
+    idle = [name for name in names if not _runnings[name].engine.busy]
+    if len(names) < KEPT_QUANTIZED:
+        return
+    if not idle:
+        raise _runnings[names[0]].busy()
+    _runnings.pop(idle[0]).close(Unavailable("unavailable", reason="its place went to another model", reason_zh="位置让给了另一个模型"))
 
 
 def everyone() -> list[Running]:

@@ -1,6 +1,7 @@
 """OpenAI's protocol for continuing texts, so that ordinary clients can talk to the engine that everybody shares.
 
-`POST /v1/completions`, `GET /v1/models`, `GET /v1/models/{id}`, and errors in OpenAI's shape. Beyond the protocol: `top_k`
+`POST /v1/completions`, `GET /v1/models`, `GET /v1/models/{id}`, and errors in OpenAI's shape. A model may be named with a scheme
+of compute/quantize, "mini-256:int4-g64"; these are not listed. Beyond the protocol: `top_k`
 and `min_p` may be sent; an answer says the `seed` that it came from (choice i with seed + i), and `system_fingerprint` names
 model, number format and device. Arguments that exist and are not offered here are refused rather than ignored.
 """
@@ -94,10 +95,7 @@ def create(service: Service) -> FastAPI:
 
     @app.get("/models/{id:path}")
     async def model(id: str):
-        found = {one["id"]: one for one in await run_in_threadpool(listed)}
-        if id not in found:
-            raise UnknownName("model", "模型", id[:80], list(found))
-        return found[id]
+        return await run_in_threadpool(told, id)
 
     @app.api_route("/{path:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD"])
     async def nothing(path: str, request: Request):
@@ -146,7 +144,7 @@ def shaped(error: LabError) -> tuple[int, dict[str, Any]]:
     match error.code, values.get("what"):
         case "bad_input", _:
             param = values["field"] if values["field"] != "parameters" else None
-        case "unknown_name", "model":
+        case "unknown_name", "model" | "scheme":
             status, param, code = 404, "model", "model_not_found"
         case "unknown_name", "parameter":
             message, param = f"Unrecognized request argument supplied: {values['value']}", str(values["value"])
@@ -178,14 +176,32 @@ def listed() -> list[dict[str, Any]]:
     ]
 
 
+def told(id: str) -> dict[str, Any]:
+    """One of them, or one under a scheme of compute/quantize, which is not listed: there are dozens for each. Raises UnknownName."""
+    known = {one["id"]: one for one in listed()}
+    return known[base_of(id, list(known))] | {"id": id}
+
+
+def base_of(model: str, known: list[str]) -> str:
+    """The model that is meant, without its scheme. Raises UnknownName."""
+    from compute.engine.registry import shared
+
+    base = model if model in known else model.rpartition(":")[0]
+    if base not in known:
+        raise UnknownName("model", "模型", model[:80], known)
+    shared().named(model)
+    return base
+
+
 def engine_of(model: str) -> Running:
     from compute.engine.registry import shared
     from compute.engine.running import running
 
-    usable = [entry.id for entry in shared().entries.values() if entry.source != "draft"]
-    if model not in usable:
-        raise UnknownName("model", "模型", model[:80], usable)
-    return running(model)
+    base_of(model, [entry.id for entry in shared().entries.values() if entry.source != "draft"])
+    try:
+        return running(model)
+    except BadInput as error:
+        raise error.named(group="model") from None
 
 
 # --- a call ------------------------------------------------------------------------------------------------------
