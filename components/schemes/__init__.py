@@ -359,7 +359,7 @@ def format_says(scheme: Scheme, words: Words) -> str:
     if scheme.smooth is not None:
         parts.append(words("format.smooth", alpha=f"{scheme.smooth:g}"))
     if scheme.kv:
-        parts.append(words("format.kv", bits=scheme.kv))
+        parts.append(words("format.kivi" if scheme.kv_group else "format.kv", bits=scheme.kv, group=scheme.kv_group))
     return words("semicolon").join(parts) + words("stop")
 
 

@@ -187,7 +187,7 @@ def cost(model: str, scheme: str, domain: Domain = "all", quick: bool = False, r
 def under(model: Model, scheme: Scheme, text: Text, report: Report = silent, cancelled: Callable[[], bool] = never) -> NDArray[np.float64]:
     """(N): the model's losses under the scheme."""
     small = quantized(model, scheme, kernels=False, report=lambda part, note: report(0.2 * part, note), cancelled=cancelled)
-    cache = KVRoundTrip(scheme.kv) if scheme.kv else None
+    cache = KVRoundTrip(scheme.kv, scheme.kv_group) if scheme.kv else None
     return losses(small.weights, text, cache, lambda part, note: report(0.2 + 0.8 * part, f"{scheme.id}: {note}"), cancelled)
 
 

@@ -5,7 +5,7 @@ evaluations, and are counted with 16 bits; `head` says otherwise.
 
 Names: int4-g128 is round-to-nearest, 4-bit symmetric integers, a 16-bit scale for 128 weights of a row; -channel and -tensor are
 larger blocks; -asym has zero points; gptq-…, awq-… choose codes or scales with the help of calibration text; w8a8 quantizes
-activations too; kv8, kv4 only the KV cache.
+activations too; kv8, kv4, kv2 only the KV cache, -kivi with a scale for each channel of the keys.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ Family = Literal["float", "rtn", "gptq", "awq", "fp8", "fp4", "w8a8", "kv"]
 class Scheme:
     """weights: the layers' matrices, None = as they are. method: how codes are chosen; act_order is GPTQ's (columns of large
     activations first). activations: int8 of each token's vector, measured as it comes (dynamic). smooth: SmoothQuant's α.
-    kv: bits of keys and values, a scale and a zero point for each head's vector. head: of lm_head. planted: the model with
+    kv: bits of keys and values, a scale and a zero point for each head's vector; kv_group: KIVI, each channel of the keys over so
+    many positions instead. head: of lm_head. planted: the model with
     outlier channels planted into it (compute/quantize/outliers.py). cast: a floating-point type for the matrices instead."""
 
     id: str
@@ -37,6 +38,7 @@ class Scheme:
     activations: bool = False
     smooth: float | None = None
     kv: int | None = None
+    kv_group: int | None = None
     head: Grid | None = None
     planted: bool = False
     cast: Literal["", "bfloat16", "float16"] = ""
@@ -81,6 +83,9 @@ def _others() -> list[Scheme]:
         replace(plain, id="w8a8-smooth-planted", smooth=0.5, planted=True),
         Scheme("kv8", "kv", kv=8),
         Scheme("kv4", "kv", kv=4),
+        Scheme("kv2", "kv", kv=2),
+        Scheme("kv4-kivi", "kv", kv=4, kv_group=32),
+        Scheme("kv2-kivi", "kv", kv=2, kv_group=32),
         Scheme("int4-g64-head8", "rtn", Grid(Uniform(4), 64), head=eight),
         Scheme("int8-channel-head8", "rtn", eight, head=eight),
     ]
