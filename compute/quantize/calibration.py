@@ -4,8 +4,8 @@ No validation text of the loss tables: mini-256 (and what shares its tokenizer) 
 temperature 1, as data-free quantization does (LLM-QAT, Liu et al. 2023, §3.1). 192 texts: the end-of-text token, which is what
 stands before a text in training, then a token that begins one, drawn without replacement so that no two begin alike, then what
 the model draws until it ends the text or 256 tokens are there. Beginning anew, instead of going on after an end, keeps short
-stories from crowding out manuals. Any other model reads LibreOffice's English help with its own tokenizer; the
-loss table of SmolLM2 leaves that file out.
+stories from crowding out manuals. They are read as training and validation read: one after the other, in windows of 256 tokens.
+Any other model reads LibreOffice's English help with its own tokenizer; the loss table of SmolLM2 leaves that file out.
 """
 
 from __future__ import annotations
@@ -25,19 +25,27 @@ WINDOW = 512
 
 
 def texts(model: str, tokenizer: Tokenizer | None = None) -> list[list[int]]:
-    """Token ids. tokenizer: the model's, else it is loaded. Raises BrokenData for a file that cannot be read."""
+    """Token ids in windows. tokenizer: the model's, else it is loaded. Raises BrokenData for a file that cannot be read."""
     model = model.split(":")[0]
     if model.startswith("mini-"):
-        try:
-            return json.loads(FILE.read_text(encoding="utf-8"))["texts"]
-        except (OSError, ValueError, KeyError) as e:
-            raise BrokenData(f"data/{FILE.name}", f"{e}; make it again: python -m compute.quantize.calibration") from None
+        return _windows([token for text in written() for token in text], LENGTH)
     if tokenizer is None:
         from compute.engine.registry import shared
 
         tokenizer = shared().get(model).tokenizer
-    ids = tokenizer.encode(OTHERS.read_text(encoding="utf-8"))
-    return [ids[first : first + WINDOW] for first in range(0, len(ids), WINDOW)]
+    return _windows(tokenizer.encode(OTHERS.read_text(encoding="utf-8")), WINDOW)
+
+
+def written() -> list[list[int]]:
+    """What mini-256 wrote, text by text, as the file has it."""
+    try:
+        return json.loads(FILE.read_text(encoding="utf-8"))["texts"]
+    except (OSError, ValueError, KeyError) as e:
+        raise BrokenData(f"data/{FILE.name}", f"{e}; make it again: python -m compute.quantize.calibration") from None
+
+
+def _windows(ids: list[int], size: int) -> list[list[int]]:
+    return [ids[first : first + size] for first in range(0, len(ids), size)]
 
 
 def write(seed: int = SEED) -> list[list[int]]:
@@ -61,7 +69,7 @@ def write(seed: int = SEED) -> list[list[int]]:
 
 
 def _until(tokens: list[int], end: int) -> list[int]:
-    return tokens[: tokens.index(end) + 1] if end in tokens else tokens
+    return tokens[: tokens.index(end)] if end in tokens else tokens  # the next text begins with one
 
 
 def main() -> int:

@@ -66,7 +66,7 @@ class Watch:
             self.products += (rows.T @ rows).cpu()
         magnitudes = rows.abs().cpu()
         self.largest = torch.maximum(self.largest, magnitudes.amax(0))
-        self.sum += magnitudes.double().sum(0)
+        self.sum += magnitudes.sum(0, dtype=torch.float64)
         self.sample.append(rows[-self.tokens % self.stride :: self.stride].cpu())
         self.tokens += len(rows)
 
