@@ -12,7 +12,7 @@ const text = (x, y, words, more = '') => `<text x="${r(x)}" y="${r(y)}" ${more}>
 const tick = (v) => (v === 0 ? '0' : `${v > 0 ? '+' : '−'}${+Math.abs(v).toPrecision(3)}`);
 const lines = (found, x, y, anchor = 'start', more = '') => found.map((line, n) => text(x, y + n * 17, line, `class="small${more}" text-anchor="${anchor}"`)).join('');
 const strong = 'font-weight="650"';
-const LEFT = 58, LANE = { float: 84, w8a8: 152, kv: 84 }, LINE = 17, ROW = 34, TALL = 44, NEAR = 24;
+const LEFT = 58, LANE = { float: 76, w8a8: 152, kv: 128 }, LINE = 17, ROW = 34, TALL = 44, NEAR = 24;
 
 export const says = (data) => data.says;
 
@@ -132,12 +132,15 @@ function marks(placed, data, tools) {
     if (d.chosen) out += `<circle cx="${r(d.px)}" cy="${r(d.py)}" r="11" fill="${c('accent-soft')}" stroke="${c('accent')}" stroke-width="2"/>`;
     if (!d.out && d.bottom - d.top > 12) out += `<path d="M${r(d.px)} ${r(d.top)}V${r(d.bottom)}M${r(d.px - 3)} ${r(d.top)}h6M${r(d.px - 3)} ${r(d.bottom)}h6" stroke="${tone}" stroke-width="1.3"/>`;
     out += d.out ? `<path d="M${r(d.px)} ${r(d.py - 4)}l5 8h-10z" fill="none" stroke="${tone}" stroke-width="1.5"/>` : mark(d.family, d.px, d.py, tone, c, d.planted ? `style="fill:${c('paper')};stroke:${tone};stroke-width:1.8"` : '');
-    if (data.fresh && data.fresh.id === d.id) {
-      const Y = vertical(data.scale, d.box);
-      out += `<path d="M${r(d.px + 9)} ${r(Y(data.fresh.high))}V${r(Y(data.fresh.low))}M${r(d.px + 5)} ${r(Y(data.fresh.y))}h8" stroke="${c('accent')}" stroke-width="2"/>` + text(d.px + 16, Y(data.fresh.y) - 8, tools.words('fresh'), `class="small" style="fill:${c('accent')}" ${strong}`);
-    }
   }
   return out;
+}
+
+function fresh(now, d, scale, c, tools, taken) {   // measured just now, beside the stored one
+  const Y = vertical(scale, d.box), x = d.px + 11, y = Y(now.y), w = tools.measure(tools.words('fresh'), 13) * 1.12;
+  taken.push({ x: x - 5, y: y - 10, w: w + 14, h: 18 });
+  return `<path d="M${r(d.px)} ${r(d.py)}L${r(x)} ${r(y)}" stroke="${c('accent')}" stroke-dasharray="2 2"/><path d="M${r(x)} ${r(Y(now.high))}V${r(Y(now.low))}M${r(x - 4)} ${r(y)}h8" stroke="${c('accent')}" stroke-width="2.4"/>`
+    + halo(x + 8, y + 4.5, tools.words('fresh'), c, `style="fill:${c('accent')}" ${strong}`);
 }
 
 // ---- labels: the chosen one's, then the pointer's, the best, the known ones, wherever there is room
@@ -151,6 +154,8 @@ function labels(placed, p, data, tools) {
     out += halo(box.x + box.w - 8, y - 6, data.floorText, c, `text-anchor="end" style="fill:${c('accepted')}"`);
     taken.push({ x: box.x + box.w - 8 - w, y: y - 20, w, h: 18 });
   }
+  const now = data.fresh && placed.find((d) => d.id === data.fresh.id);
+  if (now) out += fresh(data.fresh, now, data.scale, c, tools, taken);
   const above = placed.filter((d) => d.out && !d.lane).length;
   if (above) { const w = tools.words('above', { n: above }); out += halo(p.main.x + p.main.w - 8, p.main.y + 12, w, c, 'text-anchor="end"'); taken.push({ x: p.main.x + p.main.w - 160, y: p.main.y, w: 160, h: 16 }); }
   for (const d of placed.filter((o) => rank(o) < 9 || o.lane).sort((a, b) => rank(a) - rank(b))) {
