@@ -109,12 +109,13 @@ def _stage(result: Result, scene: Scene) -> dict[str, Any]:
     old = [r if same and was == w else None for w, was, r in zip(result.weights, before.weights, before.restored)] if same else None
     strips, first = [], 0
     for n, group in enumerate(result.squeezed.groups, 1):
+        codes = _codes(result, group)
         dots = [
             {
                 "w": w, "v": float(f"{v:.6g}"), "name": place(w) if len(result.weights) == len(examples.WORKED) else f"{w:g}", "zero": v == 0 and w != 0, "old": old[first + i] if old and old[first + i] != v else None,
-                "tip": words("tip", w=place(w), q=q, v=place(v, 3), error=place(v - w, 3)), "code": place(q, 0),
+                "tip": words("tip", w=place(w), q=q, v=place(v, 3), error=place(v - w, 3)), "code": q,
             }
-            for i, (w, q, v) in enumerate(zip(group.weights, group.codes, group.restored))
+            for i, (w, q, v) in enumerate(zip(group.weights, codes, group.restored))
         ]  # fmt: skip
         strips.append({
             "name": words("strip.one" if len(result.squeezed.groups) == 1 else "strip.of", n=n, count=len(group.weights), scale=step(group.scale)),
@@ -170,7 +171,7 @@ def _sentence(result: Result, words: Words) -> str:
     group = made.groups[0]
     if p.preset == "worked":
         return words(
-            "sentence.worked", rounded=words(f"sentence.rounded.{_kind(result.grid.numbers)}", zero=group.zero), weights=", ".join(map(place, group.weights)), scale=step(group.scale), codes=_codes(result, group),
+            "sentence.worked", rounded=words(f"sentence.rounded.{_kind(result.grid.numbers)}", zero=group.zero), weights=", ".join(map(place, group.weights)), scale=step(group.scale), codes=", ".join(_codes(result, group)),
             restored=", ".join(place(r, 3) for r in group.restored), error=digits(100 * made.relative_error), zeros=made.zeros,
         )  # fmt: skip
     how = words(f"sentence.{p.numbers}", bits=result.grid.numbers.bits)
@@ -188,11 +189,11 @@ def _sentence(result: Result, words: Words) -> str:
     return said
 
 
-def _codes(result: Result, group) -> str:
-    """q, or the table's value that it stands for."""
+def _codes(result: Result, group) -> list[str]:
+    """q of each weight, or the table's value that it stands for."""
     if isinstance(result.grid.numbers, Uniform):
-        return ", ".join(place(q, 0) for q in group.codes)
-    return ", ".join(f"{result.grid.numbers.values[q]:.3g}".replace("-", "−") for q in group.codes)
+        return [place(q, 0) for q in group.codes]
+    return [f"{result.grid.numbers.values[q]:.3g}".replace("-", "−") for q in group.codes]
 
 
 def _simplified(result: Result, words: Words, lang: str) -> str:
@@ -227,7 +228,7 @@ def _table(result: Result, words: Words) -> str:
     lines = (
         ("w", [place(w) for w in group.weights]),
         ("w / s" + (" + z" if shift else ""), quotients),
-        ("q", _codes(result, group).split(", ")),
+        ("q", _codes(result, group)),
         ("q × s" if not shift else "(q − z) × s", [place(r, 3) for r in group.restored]),
         (words("table.error"), [place(abs(r - w), 3) for w, r in zip(group.weights, group.restored)]),
     )
@@ -241,8 +242,8 @@ def _table(result: Result, words: Words) -> str:
 STYLE = """<style>
 .lab-worked p { margin: 0 0 8px; font-size: 0.9375rem; color: var(--lab-muted); }
 .lab-worked table { border-collapse: collapse; }
-.lab-worked :is(th, td) { border: 0; border-top: 1px solid var(--lab-hairline); padding: 5px 0 5px 28px; text-align: right; white-space: nowrap; font-family: var(--lab-figures); font-variant-numeric: tabular-nums; }
-.lab-worked th { padding-left: 0; text-align: left; font-weight: 400; font-family: var(--lab-sans); color: var(--lab-muted); }
+.lab-worked :is(th, td) { border: 0; border-top: 1px solid var(--lab-hairline); padding: 5px 0 5px clamp(14px, 4vw, 28px); text-align: right; white-space: nowrap; font-family: var(--lab-figures); font-variant-numeric: tabular-nums; }
+.lab-worked tr th { padding-left: 0; text-align: left; font-weight: 400; font-family: var(--lab-sans); color: var(--lab-muted); }
 .lab-worked tr.total :is(th, td) { color: var(--lab-weights); font-weight: 650; }
 </style>"""
 

@@ -41,6 +41,8 @@ def test_the_worked_table_and_derivation_hold_its_digits():
     for text in ("0.12857", "0.12854", "2.412", "−4.123", "0.053"):
         assert text in table
     assert "\\frac{0.9}{7} = 0.12857" in shown.derivation and "0.12" in shown.derivation
+    four = view(result(preset="worked", numbers="fp4"))
+    assert "[1, −4, 2, 6]" in four.sentence and [d["code"] for d in four.picture.data["strips"][0]["dots"]] == ["1", "−4", "2", "6"], "values, not places"
     zero = view(result(preset="worked", symmetric=False))
     assert "z = 6" in zero.beside[0].body and "zero point 6" in zero.sentence
 
