@@ -1,0 +1,79 @@
+"""What lesson 4 says of its instruments, against the instruments as it opens them."""
+
+from __future__ import annotations
+
+import pytest
+
+import components
+from app import lesson
+from app.lesson import Instrument
+from components.text import load_words
+from compute import numbers
+
+
+def opened(widget: str) -> list:
+    """The results that the lesson's instruments of a kind open with, in order."""
+    found = components.widget(widget)
+    presets = [dict(part.preset) for part in lesson.load("quantization", "zh").parts if isinstance(part, Instrument) and part.widget == widget]
+    for preset in presets:
+        preset.pop("guess", "")
+    return [found.run(found.Params(**preset)) for preset in presets]
+
+
+def said(name: str) -> float:
+    return numbers.resolve(name).value
+
+
+NAMED = {
+    "grid": ("control.block", "option.block.8", "option.numbers.nf4"),
+    "gptq-stepper": ("control.inputs", "option.inputs.diagonal"),
+    "smoothquant": ("control.planted",),
+}
+
+
+@pytest.mark.parametrize("lang", ["zh", "en"])
+def test_what_the_text_tells_to_press_is_what_stands_there(lang: str):
+    """Catches: a control that was renamed while the lesson still calls it by its old name."""
+    text = (lesson.LESSONS / "quantization" / f"{lang}.md").read_text(encoding="utf-8").lower()
+    for widget, keys in NAMED.items():
+        for key in keys:
+            assert load_words(components.HERE / widget.replace("-", "_") / "text.toml", lang)(key).lower() in text, (widget, key)
+
+
+def test_the_worked_example_is_the_formula_beside_it():
+    """Catches: an instrument that opens with other weights or another range than the two lines of mathematics above it."""
+    worked = opened("grid")[0].squeezed.groups[0]
+    text = (lesson.LESSONS / "quantization" / "zh.md").read_text(encoding="utf-8")
+    assert r"\approx " + f"{worked.scale:.3f}" in text
+    assert r"[1,\,-4,\,2,\,7]" in text and worked.codes == (1, -4, 2, 7)
+    assert r"[0.129,\,-0.514,\,0.257,\,0.900]" in text and [f"{r:.3f}" for r in worked.restored] == ["0.129", "-0.514", "0.257", "0.900"]
+
+
+def test_the_outlier_of_the_text_is_that_of_the_picture():
+    """Catches: another outlier, seed or group than the figures beside the picture were computed with."""
+    grid = components.widget("grid")
+    shown = opened("grid")[1]
+    states = {"outlier": shown, "plain": grid.run(grid.Params(outlier=0)), "groups": grid.run(grid.Params(outlier=shown.params.outlier, block=8))}
+    for state, seen in states.items():
+        for field in ("zeros", "relative_error", "bits_per_weight"):
+            assert getattr(seen.squeezed, field) == said(f"=quantize.few.{state}.{field}"), (state, field)
+    hit = next(g for g in states["groups"].squeezed.groups if shown.params.outlier in g.weights)
+    neighbours = sum(r == 0 and w != 0 for w, r in zip(hit.weights, hit.restored))
+    assert neighbours > states["groups"].squeezed.zeros / 2  # "nearly all of them the outlier's neighbours"
+
+
+def test_the_row_of_the_text_is_that_of_the_picture():
+    """Catches: an instrument that opens at another row, or a row with another number of weights than the text gives."""
+    (seen,) = opened("real-row")
+    assert (seen.row.peak, seen.row.zeros) == (said("=quantize.row.peak"), said("=quantize.row.channel.zeros"))
+    assert seen.whole.relative_rms == said("=quantize.row.channel.matrix_error") and 700 < seen.whole.width < 800
+
+
+def test_smoothing_repairs_what_was_planted_and_harms_where_there_is_nothing_to_repair():
+    """Catches: the planted error given as the real one; a matrix of which the text says the wrong thing."""
+    (seen,) = opened("smoothquant")
+    assert seen.planted and seen.plain == pytest.approx(said("~quantize.layers.3.qkv.planted_error"), rel=1e-3)
+    assert seen.error == pytest.approx(said("~quantize.layers.3.qkv.smooth_error"), rel=1e-3) and seen.error < seen.plain / 10
+    assert said("~quantize.layers.3.qkv.smooth_error") < said("~quantize.layers.3.qkv.w8a8_error")
+    assert said("~quantize.layers.3.down.smooth_error") > said("~quantize.layers.3.down.w8a8_error")
+    assert said("~quantize.layers.3.down.outlier") > said("~quantize.layers.3.qkv.outlier")
