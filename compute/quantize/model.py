@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from compute.engine.device import threads_for
 from compute.engine.loader import Model
 from compute.engine.model import MATRICES, Layer, Linear, Matrix, Weights, packed_matrix, with_matrices
 from compute.errors import Cancelled
@@ -56,12 +57,15 @@ def quantized(
 
     if texts is None and (scheme.method != "rtn" or scheme.smooth is not None):
         texts = calibration.texts(model.name, model.tokenizer)
-    return replace(model, name=f"{model.name}:{scheme.id}", weights=_weights(model.weights, scheme, kernels, texts, tell))
+    kernels = kernels and model.weights.device.type == "cpu"
+    weights = _weights(model.weights, scheme, kernels, texts, tell)
+    return replace(model, name=f"{model.name}:{scheme.id}", weights=weights, threads=threads_for(weights.bytes_per_decoded_token()))
 
 
 def _weights(weights: Weights, scheme: Scheme, kernels: bool, texts: Texts | None, tell: Tell) -> Weights:
     if scheme.cast:
-        return cast(weights, getattr(torch, scheme.cast), tell)
+        made = cast(weights, getattr(torch, scheme.cast), tell)
+        return fast.halved(made) if kernels and scheme.cast == "bfloat16" else made
     if scheme.planted:
         weights = outliers.plant(weights)
     if scheme.smooth is not None:

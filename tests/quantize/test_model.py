@@ -67,7 +67,7 @@ def test_eight_bits_are_close_and_four_are_closer_than_two(model):
 @pytest.mark.parametrize("name, dtype", {"bf16": torch.bfloat16, "fp16": torch.float16}.items())
 def test_a_cast_is_a_round_trip(model, name, dtype):
     """Catches an embedding left in 32 bits where lm_head is the same tensor. Referee: torch's own cast of every matrix."""
-    small = quantized(model, scheme(name)).weights
+    small = quantized(model, scheme(name), kernels=False).weights
     for before, after in zip(model.weights.matrices(), small.matrices()):
         assert torch.equal(after.weight, before.weight.to(dtype).float()) and after.bias is before.bias
     assert torch.equal(small.embedding, small.head.weight)
