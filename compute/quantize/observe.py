@@ -67,7 +67,7 @@ class Watch:
         magnitudes = rows.abs().cpu()
         self.largest = torch.maximum(self.largest, magnitudes.amax(0))
         self.sum += magnitudes.sum(0, dtype=torch.float64)
-        self.sample.append(rows[-self.tokens % self.stride :: self.stride].cpu())
+        self.sample.append(rows[-self.tokens % self.stride :: self.stride].cpu().clone())  # a view would keep all of them
         self.tokens += len(rows)
 
     def inputs(self) -> Inputs:

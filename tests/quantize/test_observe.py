@@ -6,7 +6,7 @@ import torch
 
 from compute.engine.model import MATRICES, forward, rms_norm
 from compute.errors import BadInput, Cancelled
-from compute.quantize.observe import ROWS, enough, in_turn, observe
+from compute.quantize.observe import ROWS, Watch, enough, in_turn, observe
 from tests.engine.conftest import made, model  # noqa: F401
 
 TEXTS = [[5 + (7 * i * j) % 300 for i in range(length)] for j, length in enumerate((40, 100, 40, 7, 100, 90), 1)]
@@ -39,6 +39,14 @@ def test_the_sample_is_spread_over_the_text(model):
     alone = observe(model.weights, [TEXTS[1]])["0.qkv"].sample  # all hundred tokens
     stride = -(-3000 // ROWS)
     np.testing.assert_array_equal(seen.sample, alone[np.arange(0, 3000, stride) % 100])
+
+
+def test_what_is_not_kept_is_let_go(model):
+    """Catches a sample whose rows are views, so that every input of the text stays in memory."""
+    watch = Watch(model.weights.layers[0].qkv, 1000, False)
+    watch.see(torch.randn(1000, 64))
+    (kept,) = watch.sample
+    assert len(kept) == 250 and kept.untyped_storage().nbytes() == 250 * 64 * 4
 
 
 def test_without_hessian_the_rest_is_the_same(model):
