@@ -55,7 +55,7 @@ function defs(c) {
 
 function one(data, now, p, tools) {
   const c = tools.colour, W = tools.width, i = data.row, n = data.columns.length, words = tools.words;
-  const X = (j) => p.left + (j + 0.5) * p.column, Y = (v) => p.bottom - ((v - p.low) / (p.high - p.low)) * p.tall;
+  const X = (j) => p.left + (j + 0.5) * p.column, Y = (v) => p.bottom - ((v - p.low) / (p.high - p.low)) * (p.tall - 18);   // amounts stand above
   const halo = `paint-order:stroke;stroke:${c('paper')};stroke-width:4px;stroke-linejoin:round`, size = p.wide ? 11 : 9;
   let out = text(0, 18, words('row', { matrix: data.matrix, row: data.rows[i] }), `style="font-size:16px" ${strong}`);
   if (now.k) out += text(W, 18, words('turn', { k: now.k, n }), 'class="muted" text-anchor="end"');
@@ -91,7 +91,7 @@ function spread(data, now, p, tools, X, Y, halo) {
   const moves = data.columns.map((_, j) => (j >= now.k ? now.stand[i][j] - now.last[i][j] : 0)), most = Math.max(0.02, ...moves.map(Math.abs));
   let out = '';
   moves.forEach((move, j) => {
-    if (Math.abs(move) < 0.004) return;
+    if (Math.abs(move) < 0.005) return;
     const x = X(j), share = Math.abs(move) / most, deep = Math.min(ARC - 14, 12 + (j - now.k + 1) * 5), a = Y(now.last[i][j]), b = Y(now.stand[i][j]), far = Math.abs(a - b) > 9;
     out += path(`M${r(from)} ${base}C${r(from)} ${base - deep * 1.3} ${r(x)} ${base - deep * 1.3} ${r(x)} ${base}`, c('residual'), `stroke-width="${r(0.6 + 3.4 * share)}" stroke-opacity="${r(0.3 + 0.6 * share)}"`);
     if (far) out += path(`M${r(x)} ${r(a)}V${r(b)}`, c('residual'), 'stroke-width="2.6" marker-end="url(#gptq-end)"');

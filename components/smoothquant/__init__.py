@@ -14,7 +14,7 @@ from components.controls import Choice, Range, Toggle
 from components.text import Words, digits
 from compute import numbers, precompute
 from compute.errors import BrokenData
-from compute.measures.layers import ALPHAS, PLANTED, SMOOTHED
+from compute.measures.layers import ALPHAS, PLANTED, SMOOTHED, W8A8
 from compute.quantity import Quantity, Source
 from compute.quantize import outliers
 from compute.quantize.smooth import LARGEST, factors
@@ -203,7 +203,7 @@ FACTOR = Source("SmoothQuant: Accurate and Efficient Post-Training Quantization 
 
 
 def _papers(result: Result) -> tuple[Quantity, ...]:
-    around = dict(result.conditions) | {"matrix": result.params.matrix, "weights": "int8, a scale a row", "activations": "int8, a scale a token, found as it comes"}
+    around = dict(result.conditions) | {"matrix": result.params.matrix} | W8A8
     if result.planted:
         around |= {"planted_channels": list(result.planted), "planted_factor": outliers.FACTOR}
     formula, spread = "‖Ŷ − Y‖ / ‖Y‖", "max_j max|X_j| / median_j max|X_j|"

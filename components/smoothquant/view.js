@@ -20,7 +20,7 @@ const level = (x) => (x < 10 ? x.toFixed(1) : Math.round(x));
 function build(data, tools) {
   const { colour: c, words, esc, measure } = tools, W = tools.width, wide = W >= 760, out = [];
   const text = (x, y, said, more = '') => out.push(`<text x="${r(x)}" y="${r(y)}" ${more}>${esc(said)}</text>`);
-  const rect = (x, y, w, h, fill, more = '') => h > 0.01 && out.push(`<rect x="${r(x)}" y="${r(y)}" width="${r(w)}" height="${r(h)}" fill="${fill}" ${more}/>`);
+  const rect = (x, y, w, h, fill, more = '') => h > 0.01 && w > 0 && out.push(`<rect x="${r(x)}" y="${r(y)}" width="${r(w)}" height="${r(h)}" fill="${fill}" ${more}/>`);
   const path = (d, tone, more = '') => out.push(`<path d="${d}" fill="none" stroke="${tone}" ${more}/>`);
   const strong = 'font-weight="650"', halo = `paint-order:stroke;stroke:${c('paper')};stroke-width:4px;stroke-linejoin:round`;
 
@@ -31,7 +31,7 @@ function build(data, tools) {
   // ---- channels
 
   function bars(y, width) {
-    const axis = 34, room = width - axis, n = data.channels.length, per = Math.ceil(n / (room / 2)), count = Math.ceil(n / per), step = room / count;
+    const axis = 34, room = Math.max(40, width - axis), n = data.channels.length, per = Math.ceil(n / (room / 2)), count = Math.ceil(n / per), step = room / count;
     const most = (values) => Array.from({ length: count }, (_, b) => Math.max(...values.slice(b * per, (b + 1) * per)));
     const X = (b) => axis + b * step, top = y + 66, mid = top + SIDE, under = mid + 22, floor = under + SIDE;
     const sides = [['activations', 'compute', mid, -1], ['weights', 'weights', under, 1]];

@@ -82,7 +82,8 @@ def _observed(planted: bool = False) -> tuple[dict[str, NDArray], dict[str, Any]
     if planted:
         weights = outliers.plant(weights)
     matrices = {f"{i}.{part}": model.plain(getattr(layer, part).weight) for i, layer in enumerate(weights.layers) for part in PARTS}
-    around = {"model": MODEL, "calibration": f"written by {calibration.WRITER} itself at T = 1", "tokens": sum(map(len, texts)), "calibration_seed": calibration.SEED}
+    written = {"zh": f"{calibration.WRITER} 自己写的文本，温度 1", "en": f"text that {calibration.WRITER} wrote itself at temperature 1"}
+    around = {"model": MODEL, "calibration": written, "calibration_seed": calibration.SEED, "texts": len(texts), "tokens": sum(map(len, texts))}
     return matrices, observe.observe(weights, texts), around
 
 
@@ -145,7 +146,7 @@ def smooth(*, matrix: str, texts: str, report: Report = nobody) -> dict[str, Val
     best = int(np.argmin(real["smoothed"]))
     trace = traces | {"conditions": around}
     key, where, where_en = f"quantize.layers.{matrix}", f"{MODEL} 的 {matrix}", f"{matrix} of {MODEL}"
-    around = around | {"activations": "int8, a scale a token, found as it comes", "weights": "int8, a scale a row", "sample_tokens": real["rows"]}
+    around = around | W8A8 | {"sample_tokens": real["rows"]}
     made = {
         f"{key}.outlier": Value(float(np.max(real["activations"]) / np.median(real["activations"])), "×", CLOSE, around, trace=trace, trace_tolerance=CLOSE,
                                 says={"zh": f"{where}：最大的激活通道是中位通道的几倍", "en": f"{where_en}: largest activation channel over the median one"}),
@@ -159,6 +160,11 @@ def smooth(*, matrix: str, texts: str, report: Report = nobody) -> dict[str, Val
         made[f"{key}.planted_error"] = Value(traces["planted"]["plain"], "ratio", CLOSE, hard, says={"zh": f"{where}，埋入离群通道后 W8A8：输出误差", "en": f"{where_en} with planted outliers, W8A8: output error"})
     return made
 
+
+W8A8 = {
+    "weights": {"zh": "int8，每行一个缩放因子", "en": "int8, a scale for each row"},
+    "activations": {"zh": "int8，每个 token 一个缩放因子，现取", "en": "int8, a scale for each token, found as it comes"},
+}
 
 MEASURES = {"layers.gptq": gptq, "layers.smooth": smooth}
 
