@@ -173,10 +173,10 @@ def percent(ratio: float) -> str:
 
 
 def _sentence(result: Result, words: Words) -> str:
-    largest, spread = int(np.argmax(result.activations.before)), result.activations.spreads
+    largest, spread, heavy = int(np.argmax(result.activations.before)), result.activations.spreads, result.weights.spreads
     values = {
         "matrix": result.params.matrix, "alpha": f"{result.alpha:g}", "plain": percent(result.plain), "error": percent(result.error), "channel": largest, "spread": digits(spread[0], 2 if spread[0] < 10 else 3),
-        "after": digits(spread[1], 2), "count": len(result.planted), "factor": outliers.FACTOR, "before_level": _level(spread[0]), "after_level": _level(spread[1]),
+        "after": digits(spread[1], 2), "weights": digits(heavy[0], 2), "weights_after": digits(heavy[1], 2), "count": len(result.planted), "factor": outliers.FACTOR, "before_level": _level(spread[0]), "after_level": _level(spread[1]),
     }  # fmt: skip
     if result.planted:
         return words("sentence_planted", **values)
