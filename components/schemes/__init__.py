@@ -15,9 +15,10 @@ from components.controls import Choice
 from components.text import Words, amount, digits, short
 from compute import facts, numbers, precompute
 from compute.errors import BadInput, BrokenData
+from compute.measures.quantize import TABLES
 from compute.quantity import Quantity
 from compute.quantize import schemes
-from compute.quantize.grid import DOUBLE_BLOCK, Grid, Table, grouped, storage_bits
+from compute.quantize.grid import DOUBLE_BLOCK, Grid, Table, Uniform, grouped, storage_bits
 from compute.quantize.paired import SIGMAS, Change, Verdict, noise_floor, verdict
 from compute.quantize.schemes import SCHEMES, Scheme, Stored
 
@@ -45,13 +46,16 @@ class Params:
 
 @dataclass(frozen=True)
 class Point:
-    """A scheme that was measured. changes: by domain, nats per token. judged: on the domain that is looked at."""
+    """A scheme that was measured. changes: by domain, nats per token. judged: on the domain that is looked at. part: known from a
+    part of the text only, just now."""
 
     scheme: Scheme
     stored: Stored
     changes: Mapping[str, Change]
     change: Change
     judged: Verdict
+    conditions: Mapping[str, Any]
+    part: bool = False
     pareto: bool = False
 
     @property
@@ -80,7 +84,6 @@ class Result:
     chosen: Point
     asked: str
     fresh: Fresh | None
-    conditions: Mapping[str, Any]
     mark: Literal["live", "precomputed"]
 
     @property
@@ -116,14 +119,16 @@ def run(params: Params, answer: Mapping[str, Any] | None = None) -> Result:
     if not points:
         raise BrokenData("data/precomputed.json", f"no entry quantize.{params.model}.…; run python -m compute precompute --only quantize.{params.model}",
                          f"没有 quantize.{params.model}.… 这些条目；请运行 python -m compute precompute --only quantize.{params.model}")  # fmt: skip
+    fresh = _fresh(answer) if answer is not None else None
+    if fresh and _key(params.model, fresh.scheme) not in kept:
+        measured = _judged(schemes.scheme(fresh.scheme), params, {domain_of(params): fresh.change}, fresh.conditions, floors)
+        points.append(replace(measured, part=True))
     points = _with_pareto(points)
     chosen = next((p for p in points if p.scheme.id == params.chosen), None)
     asked = "" if chosen else params.chosen
     chosen = chosen or _nearest(points, schemes.scheme(params.chosen))
-    fresh = _fresh(answer) if answer is not None else None
     own = kept.get(f"quantize.{params.model}.loss")
-    conditions = kept[_key(params.model, chosen.scheme.id)]["conditions"]
-    return Result(params, tuple(points), own and own["value"], floors, chosen, asked, fresh, conditions, "live" if fresh else "precomputed")
+    return Result(params, tuple(points), own and own["value"], floors, chosen, asked, fresh, "live" if fresh else "precomputed")
 
 
 def _key(model: str, scheme: str) -> str:
@@ -135,8 +140,13 @@ def _point(kept: Mapping[str, Any], params: Params, scheme: Scheme, floors: Mapp
     entry, told = kept[key], precompute.trace(key)["domains"]
     changes = {"all": Change(entry["value"], *entry["interval95"], entry["n"], 0)}
     changes |= {domain: Change(c["change"], c["low"], c["high"], c["tokens"], 0) for domain in DOMAINS if (c := told.get(domain))}
-    change = changes.get(domain_of(params), changes["all"])
-    return Point(scheme, of_model(scheme, params.model), changes, change, verdict(change, floors.get(domain_of(params), math.inf)))
+    return _judged(scheme, params, changes, entry["conditions"], floors)
+
+
+def _judged(scheme: Scheme, params: Params, changes: Mapping[str, Change], conditions: Mapping[str, Any], floors: Mapping[str, float]) -> Point:
+    domain = domain_of(params)
+    change = changes.get(domain) or changes["all"]
+    return Point(scheme, of_model(scheme, params.model), changes, change, verdict(change, floors.get(domain, math.inf)), conditions)
 
 
 @cache
@@ -236,7 +246,7 @@ def _stage(result: Result, scene: Scene) -> dict[str, Any]:
             for p in result.shown
         ],
         "ghost": moved.scheme.id if moved else None, "families": [f for f in FAMILIES if any(p.scheme.family == f for p in result.points)],
-        "fresh": {"id": result.fresh.scheme, "y": result.fresh.change.value, "low": result.fresh.change.low, "high": result.fresh.change.high} if result.fresh else None,
+        "fresh": {"id": result.fresh.scheme, "y": result.fresh.change.value, "low": result.fresh.change.low, "high": result.fresh.change.high} if result.fresh and not result.chosen.part else None,
         "floorText": words("band", floor=digits(floor)) if floor else "", "says": _sentence(result, scene),
     }  # fmt: skip
 
@@ -316,16 +326,25 @@ def _large(scheme: Scheme) -> tuple[float, float]:
 
 def _sentence(result: Result, scene: Scene) -> str:
     words, p, params = scene.words, result.chosen, result.params
-    said = words("asked", asked=result.asked, model=params.model, shown=p.scheme.id) if result.asked else ""
+    said = words("asked", asked=result.asked, model=params.model, shown=p.scheme.id, why=_why_not(result, scene)) if result.asked else ""
     said += words(f"sentence.{p.scheme.family if p.lane else 'weights'}", scheme=p.scheme.id, model=params.model, bits=_bits(p.stored.bits_per_weight), change=signed(p.change),
-                  low=shown(p.change)[1], high=shown(p.change)[2], domain=words(f"text.{result.domain if params.model == OURS else params.model}"))  # fmt: skip
+                  low=shown(p.change)[1], high=shown(p.change)[2], domain=words("text.part" if p.part else f"text.{result.domain if params.model == OURS else params.model}"))  # fmt: skip
     said += words(f"judged.{p.judged}" if result.floor else f"unjudged.{'none' if p.judged == 'none' else 'some'}", floor=digits(result.floor or 0))
     counts = {name: result.count(name) for name in VERDICTS}
     said += words("counts" if result.floor else "counts_unjudged", n=len(result.points), some=len(result.points) - counts["none"], **counts)
-    if result.fresh and result.fresh.scheme == p.scheme.id:
+    if result.fresh and result.fresh.scheme == p.scheme.id and not p.part:
         c = result.fresh.change
         said += words("fresh", change=signed(c), low=shown(c)[1], high=shown(c)[2], tokens=f"{c.tokens:,}")
     return said
+
+
+def _why_not(result: Result, scene: Scene) -> str:
+    """Why a scheme has no stored result: it does not fit, or nobody asked yet."""
+    try:
+        of_model(schemes.scheme(result.asked), result.params.model)
+    except BadInput as refusal:
+        return refusal.message(scene.lang)
+    return scene.words("asked_live")
 
 
 def _simplified(result: Result, words: Words) -> str:
@@ -343,24 +362,25 @@ def _floor_says(words: Words) -> str:
 
 def format_says(scheme: Scheme, words: Words) -> str:
     """What is stored, in a sentence."""
-    grid, parts = scheme.weights, []
+    grid = scheme.weights
     if grid is None:
-        parts.append(words("format.cast", type=scheme.cast) if scheme.cast else words("format.unchanged"))
+        parts = [words("format.cast", type=scheme.cast) if scheme.cast else words("format.unchanged")]
     else:
-        kind = f"format.{grid.numbers.name}" if isinstance(grid.numbers, Table) else "format.symmetric" if grid.numbers.symmetric else "format.asymmetric"
-        n = grid.numbers
-        parts.append(words(kind, bits=n.bits, low=f"−{n.largest}" if not isinstance(n, Table) else "", high=n.largest if not isinstance(n, Table) else ""))
         block = words(f"format.block.{grid.block}") if isinstance(grid.block, str) else words("format.block.group", n=grid.block)
-        parts.append(words(f"format.scale.{grid.scales.name}", block=block))
-    parts.append(words(f"format.method.{scheme.method}")) if grid is not None else None
-    for flag, key in ((scheme.act_order, "order"), (scheme.activations, "activations"), (scheme.head, "head"), (scheme.planted, "planted")):
-        if flag:
-            parts.append(words(f"format.{key}"))
+        parts = [_numbers_say(grid.numbers, words), words(f"format.scale.{grid.scales.name}", block=block), words(f"format.method.{scheme.method}")]
+    marks = {"order": scheme.act_order, "activations": scheme.activations, "head": scheme.head, "planted": scheme.planted}
+    parts += [words(f"format.{mark}") for mark, there in marks.items() if there]
     if scheme.smooth is not None:
         parts.append(words("format.smooth", alpha=f"{scheme.smooth:g}"))
     if scheme.kv:
         parts.append(words("format.kivi" if scheme.kv_group else "format.kv", bits=scheme.kv, group=scheme.kv_group))
     return words("semicolon").join(parts) + words("stop")
+
+
+def _numbers_say(numbers: Uniform | Table, words: Words) -> str:
+    if isinstance(numbers, Table):
+        return words(f"format.{numbers.name}")
+    return words("format.symmetric" if numbers.symmetric else "format.asymmetric", bits=numbers.bits, low=f"−{numbers.largest}", high=numbers.largest)
 
 
 def _card(result: Result, scene: Scene) -> str:
@@ -377,7 +397,7 @@ def _card(result: Result, scene: Scene) -> str:
     large, bandwidth = _large(scheme)
     lines.append((words("card.large"), words("card.large_says", bits=f"{bits_of_large(scheme):.4g}", bytes=amount(large, "B", lang), bandwidth=amount(bandwidth, "B/s", lang),
                                              speed=amount(bandwidth / large, "token/s", lang))))  # fmt: skip
-    if result.loss is not None:
+    if result.loss is not None and not p.part:
         lines.append((words("card.loss"), words("card.loss_says", loss=digits(result.loss, 4), after=digits(result.loss + p.changes["all"].value, 4), tokens=f"{p.changes['all'].tokens:,}")))
     rows = "".join(f'<dt style="color:var(--lab-muted);font-size:.875rem;padding-top:6px">{html.escape(k)}</dt><dd style="margin:0;padding:0;line-height:1.55">{html.escape(v)}</dd>' for k, v in lines)
     return f'<h4 style="font-size:1rem;margin:0 0 4px">{html.escape(words("card.title", scheme=scheme.id))}</h4><dl style="margin:0;padding:0;max-width:var(--lab-prose)">{rows}</dl>'
@@ -437,7 +457,7 @@ def _papers(result: Result) -> tuple[Quantity, ...]:
     def says(key: str) -> dict[str, str]:
         return {lang: name[lang] + SAYS[key][lang] for lang in name}
 
-    found = [Quantity(p.change.value, "nat/token", "measured", "loss(scheme) − loss(fp32), in pairs", {}, None, dict(result.conditions) | {"key": _key(params.model, p.scheme.id), "domain": result.domain}, (p.change.low, p.change.high), says("change"))]
+    found = [Quantity(p.change.value, "nat/token", "measured", "loss(scheme) − loss(fp32), in pairs", {}, None, dict(p.conditions) | {"key": _key(params.model, p.scheme.id), "domain": result.domain}, (p.change.low, p.change.high), says("change"))]
     if result.floor:
         found.append(_floor_paper(result))
     large, bandwidth = _large(p.scheme)
@@ -479,7 +499,7 @@ def _beyond(result: Result) -> Quantity:
 
 def _four(result: Result) -> Quantity:
     c = _four_bits(result).change
-    return Quantity(c.value, "nat/token", "measured", "loss(int4-g64) − loss(fp32)", {}, None, dict(result.conditions), (c.low, c.high))
+    return Quantity(c.value, "nat/token", "measured", "loss(int4-g64) − loss(fp32)", {}, None, dict(_four_bits(result).conditions), (c.low, c.high))
 
 
 def _four_bits(result: Result) -> Point:
@@ -496,7 +516,7 @@ WIDGET = Widget(
     run=run,
     draw=draw,
     guesses={
-        "beyond": Guess(truth=_beyond, bounds=(0, len(SCHEMES))),
+        "beyond": Guess(truth=_beyond, bounds=(0, len(TABLES[OURS]))),
         "four": Guess(truth=_four, choices=VERDICTS, right=lambda result: _four_bits(result).judged),
     },
     live=Live("quantize.score", lambda p: {"model": p.model, "scheme": p.chosen, "domain": domain_of(p)}),

@@ -144,7 +144,9 @@ def test_a_scheme_that_was_not_measured_here_is_not_made_up(kept):
     params = Params(model="smollm2-135m", chosen="int4-g128")
     result = WIDGET.run(params)
     assert result.chosen.scheme.id == "int4-g64" and result.asked == "int4-g128"
-    assert draw(params, "en").sentence.startswith("int4-g128 was not measured on smollm2-135m; this is int4-g64")
+    said = draw(params, "en").sentence
+    assert said.startswith("int4-g128 was not measured on smollm2-135m (") and "rows of 576" in said and "this is int4-g64" in said
+    assert "the button does it now" in draw(Params(chosen="nf4"), "en").sentence
     with pytest.raises(UnknownName):
         WIDGET.run(Params(chosen="int5-g64"))
 
@@ -191,6 +193,8 @@ def test_live_stands_beside_the_stored_one(kept):
     assert result.mark == "live" and result.chosen.change.value == FLOOR / 2 and view.picture.data["fresh"]["y"] == 0.03
     assert "Run just now on 24,576 tokens: +0.030" in view.sentence
     assert any(q.conditions.get("tokens") == 24_576 and q.interval95 == (0.01, 0.05) for q in view.papers)
+    new = draw(Params(chosen="nf4"), "en", answer | {"scheme": "nf4"})
+    assert new.sentence.startswith("nf4 stores") and "a part of the text" in new.sentence and new.picture.data["fresh"] is None and len(new.picture.data["points"]) == 8
     for params in (Params(), Params(model="smollm2-135m", domain="english", chosen="nf4")):
         arguments = WIDGET.live.arguments(params)
         assert functions.check(WIDGET.live.function, arguments).items() >= arguments.items()
