@@ -29,13 +29,13 @@ from compute.quantize import awq, calibration, outliers, smooth, w8a8
 from compute.quantize import kernels as fast
 from compute.quantize.gptq import gptq
 from compute.quantize.grid import Quantized, quantize
-from compute.quantize.observe import Inputs, Texts, enough, in_turn, observe
+from compute.quantize.observe import Inputs, Texts, batches, enough, in_turn, observe
 from compute.quantize.rescale import NORMED, rescaled, tied
 from compute.quantize.schemes import Scheme, Stored, stored
 
 Report = Callable[[float, str], None]
 Tell = Callable[..., None]
-"""tell(name of the matrix that is next), or tell() between two batches: raises Cancelled where that is wished."""
+"""tell(name of the matrix that is next), or tell() inside of it and between two batches: one step more, or Cancelled."""
 Factors = dict[str, np.ndarray]
 
 
@@ -47,19 +47,27 @@ def quantized(
 
     Raises BadInput where a group does not divide a width, weights are not finite or the calibration text is too short, and
     Cancelled between two matrices or two batches of calibration text."""
-    total, done = len(model.weights.matrices()) * (2 if scheme.method == "awq" else 1), count()
-
-    def tell(name: str = "") -> None:
-        if cancelled():
-            raise Cancelled()
-        if name:
-            report(next(done) / total, f"{scheme.id}: {name}")
-
     if texts is None and (scheme.method != "rtn" or scheme.smooth is not None):
         texts = calibration.texts(model.name, model.tokenizer)
+    total, done, now = step_count(model.weights, scheme, texts), count(), "calibration"
+
+    def tell(name: str = "") -> None:
+        nonlocal now
+        if cancelled():
+            raise Cancelled()
+        now = name or now
+        report(next(done) / total, f"{scheme.id}: {now}")
+
     kernels = kernels and model.weights.device.type == "cpu"
     weights = _weights(model.weights, scheme, kernels, texts, tell)
     return replace(model, name=f"{model.name}:{scheme.id}", weights=weights, threads=threads_for(weights.bytes_per_decoded_token()))
+
+
+def step_count(weights: Weights, scheme: Scheme, texts: Texts | None) -> int:
+    """How often `tell` is called."""
+    layers, read = len(weights.layers), len(list(batches(texts))) if texts else 0
+    of = {"rtn": 0, "gptq": 2 * layers * read, "awq": read + layers * len(MATRICES) * (1 + awq.POINTS)}
+    return len(weights.matrices()) + of[scheme.method] + (read if scheme.smooth is not None else 0)
 
 
 def _weights(weights: Weights, scheme: Scheme, kernels: bool, texts: Texts | None, tell: Tell) -> Weights:
@@ -73,27 +81,38 @@ def _weights(weights: Weights, scheme: Scheme, kernels: bool, texts: Texts | Non
     if scheme.method == "awq":
         weights = rescaled(weights, awq_scales(weights, texts, scheme, tell))
 
-    def rounded(name: str, matrix: Linear) -> Matrix:
-        tell(name)
+    compensated = gptq_codes(weights, texts, scheme, tell) if scheme.method == "gptq" else {}
+
+    def change(name: str, matrix: Linear) -> Matrix:
         grid = scheme.head if name == "head" else scheme.weights
-        return held(matrix, quantize(plain(matrix.weight), grid)) if grid else matrix
+        if name not in compensated:
+            tell(name)
+        return held(matrix, compensated.get(name) or quantize(plain(matrix.weight), grid)) if grid else matrix
 
     def held(matrix: Linear, made: Quantized) -> Matrix:
         if scheme.activations:
             return w8a8.matrix(made, matrix.weight, matrix.bias)
         return (fast.matrix(made, matrix.bias) if kernels else None) or with_weight(matrix, made.restored())
 
-    def compensated(number: int, layer: Layer, inputs: dict[str, Inputs]) -> Layer:
-        def change(name: str, matrix: Linear) -> Matrix:
+    return with_matrices(weights, change)
+
+
+def gptq_codes(weights: Weights, texts: Texts, scheme: Scheme, tell: Tell = lambda name="": None) -> dict[str, Quantized]:
+    """Of every matrix of the layers, by name. What a layer looks at comes from restored weights in the model's own dtype,
+    whichever kernels will read the codes."""
+    found: dict[str, Quantized] = {}
+
+    def change(number: int, layer: Layer, inputs: dict[str, Inputs]) -> Layer:
+        def compensated(name: str, matrix: Linear) -> Linear:
             tell(f"{number}.{name}")
-            return held(matrix, gptq(plain(matrix.weight), enough(inputs[name]).hessian, scheme.weights, act_order=scheme.act_order))
+            made = gptq(plain(matrix.weight), enough(inputs[name]).hessian, scheme.weights, act_order=scheme.act_order)
+            found[f"{number}.{name}"] = made
+            return with_weight(matrix, made.restored())
 
-        return replace(layer, **{name: change(name, getattr(layer, name)) for name in MATRICES})
+        return replace(layer, **{name: compensated(name, getattr(layer, name)) for name in MATRICES})
 
-    if scheme.method == "gptq":
-        weights = in_turn(weights, texts, compensated, check=tell)
-        return replace(weights, head=rounded("head", weights.head))
-    return with_matrices(weights, rounded)
+    in_turn(weights, texts, change, check=tell)
+    return found
 
 
 def cast(weights: Weights, dtype: torch.dtype, tell: Tell = lambda name: None) -> Weights:

@@ -118,8 +118,10 @@ REST_BITS = 16  # of what is not quantized
 
 
 def stored(scheme: Scheme, matrices: list[tuple[int, int]], head: tuple[int, int]) -> Stored:
-    """matrices: shapes (out, in) of all layers' matrices as they are quantized; head: lm_head's. Counted exactly. Raises
-    BadInput where groups do not divide a width."""
+    """matrices: shapes (out, in) of all layers' matrices as they are quantized; head: lm_head's. Counted exactly:
+    the factors of AWQ and SmoothQuant are folded into norms and other matrices, groups under act-order are those of plain
+    rounding, and scales of activations live for one product, so that none of these adds a bit. Raises BadInput where groups do
+    not divide a width."""
     weights, heads = sum(rows * width for rows, width in matrices), head[0] * head[1]
     bits = sum(storage_bits(scheme.weights, *shape) for shape in matrices) if scheme.weights else weights * REST_BITS
     head_bits = storage_bits(scheme.head, *head) if scheme.head else heads * REST_BITS
