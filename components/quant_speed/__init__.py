@@ -10,14 +10,15 @@ from components import Guess, Readout, Scene, Stage, View, Widget, parameters
 from components.controls import Choice
 from components.schemes import matrix_shapes, of_model, shown
 from components.text import Words, amount, digits, short
-from compute import numbers, precompute
+from compute import facts, numbers, precompute
 from compute.quantity import Quantity
 from compute.quantize import schemes
 from compute.quantize.paired import Change
 
 MODEL = "smollm2-135m"
-FORMATS = ("fp32", "bf16", "int8", "int4", "llama-q4")
-SCHEMES = {"fp32": "", "bf16": "bf16", "int8": "int8-channel", "int4": "int4-g32"}  # where no timing says
+FORMATS = ("fp32", "bf16", "int8", "int4", "int4-head16", "llama-q4")
+SCHEMES = {"fp32": "", "bf16": "bf16", "int8": "int8-channel-head8", "int4": "int4-g64-head8", "int4-head16": "int4-g64"}
+LAYERS = facts.model(MODEL).layers
 MATRICES = ("qkv", "out", "gate_up", "down", "head")
 
 
@@ -25,14 +26,14 @@ MATRICES = ("qkv", "out", "gate_up", "down", "head")
 class Params:
     """chosen: the format that is looked at. base: what the others are faster than."""
 
-    chosen: Literal["fp32", "bf16", "int8", "int4", "llama-q4"] = "int4"
+    chosen: Literal["fp32", "bf16", "int8", "int4", "int4-head16", "llama-q4"] = "int4"
     base: Literal["bf16", "fp32"] = "bf16"
 
 
 @dataclass(frozen=True)
 class Speed:
     """A format: bytes read for one token, tokens/s (with quartiles of the runs), what its scheme changes in loss, and seconds of
-    a token in each kind of matrix. None and {}: not measured here."""
+    a token in each kind of matrix. bandwidth_share: of what this machine's memory delivers. None and {}: not measured here."""
 
     format: str
     scheme: str
@@ -41,6 +42,7 @@ class Speed:
     speed: float | None = None
     quartiles: tuple[float, float] | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
+    bandwidth_share: float | None = None
     conditions: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -82,15 +84,20 @@ def _timed(format: str) -> str:
 
 def _speed(kept: Mapping[str, Any], format: str) -> Speed:
     key, timed = f"quantize.{MODEL}.{format}", kept.get(_timed(format))
-    around = timed["conditions"] if timed else {}
-    scheme = around.get("scheme", SCHEMES.get(format, ""))
+    scheme = SCHEMES.get(format, "")
     loss = kept.get(f"quantize.{MODEL}.{scheme}.loss_change")
     change = Change(loss["value"], *loss["interval95"], loss["n"], 0) if loss else None
     if timed is None:
         return Speed(format, scheme, of_model(schemes.scheme(scheme), MODEL).bytes if scheme else 4.0 * sum(rows * width for rows, width in matrix_shapes(MODEL)), change)
-    seconds = {name: kept[f"{key}.matrix.{name}"]["value"] for name in MATRICES if f"{key}.matrix.{name}" in kept}
-    quartiles = around.get("quartiles")
-    return Speed(format, scheme, kept[f"{key}.bytes_per_token"]["value"], change, timed["value"], tuple(quartiles) if quartiles else None, seconds, around)
+    around, products = timed["conditions"], {name: kept.get(f"{key}.product.{name}.step") for name in MATRICES}
+    seconds = {name: entry["value"] * (1 if name == "head" else LAYERS) for name, entry in products.items() if entry}
+    return Speed(format, scheme, kept[f"{key}.bytes_per_token"]["value"], change, timed["value"], _middle(timed), seconds, kept.get(f"{key}.bandwidth_share", {}).get("value"), around)
+
+
+def _middle(entry: Mapping[str, Any]) -> tuple[float, float] | None:
+    """The middle half of the runs."""
+    found = entry["conditions"].get("quartiles")
+    return tuple(found) if found else None
 
 
 # ---- drawing
@@ -133,7 +140,7 @@ def _simplified(result: Result, words: Words) -> str:
 
 def _cost(s: Speed, words: Words) -> str:
     if s.change is None:
-        return words("cost.none" if s.format == "fp32" else "cost.unknown")
+        return words(f"cost.{s.format}" if s.format in ("fp32", "llama-q4") else "cost.unknown")
     value, low, high = shown(s.change)
     return words("cost.says", value=value, low=low, high=high)
 
@@ -147,7 +154,7 @@ def _readouts(result: Result, scene: Scene) -> tuple[Readout, ...]:
 
     return (
         Readout(words("readout.cost"), shown(s.change)[0] if s.change else "–", words("unit.nats") if s.change else "", "", _cost(s, words)),
-        Readout(words("readout.bytes"), *short(s.bytes, "B", lang), was(lambda x: amount(x.bytes, "B", lang))),
+        Readout(words("readout.bytes"), *short(s.bytes, "B", lang), was(lambda x: amount(x.bytes, "B", lang)), words("note.share", share=amount(s.bandwidth_share, "ratio", lang)) if s.bandwidth_share else ""),
         Readout(words("readout.predicted"), f"×{result.predicted(s):.2f}", "", was(lambda x: f"×{result.predicted(x):.2f}"), words("note.against", base=base)),
         Readout(words("readout.measured"), _times(result.measured(s)), "", was(lambda x: _times(result.measured(x))), words("note.against", base=base) if result.measured(s) else words("untimed")),
         Readout(words("readout.speed"), digits(s.speed) if s.speed else "–", "token/s" if s.speed else "", was(lambda x: digits(x.speed or 0)),

@@ -15,7 +15,8 @@ from .test_schemes import NODE
 
 @pytest.fixture()
 def kept(monkeypatch):
-    """Made-up timings: bf16 reads 200 MB in 20 ms, of which 16 ms in matrices; int4 60 MB in 8 ms, 5 of them in matrices."""
+    """Made-up timings: bf16 reads 200 MB in 20 ms, of which 16 ms in matrices; int4 60 MB in 8 ms, 5 of them in matrices.
+    A product's time is that of one of its 30 layers, except lm_head's."""
     entries = {}
 
     def put(format, bytes_, speed, inside, **around):
@@ -23,13 +24,13 @@ def kept(monkeypatch):
         entries[f"{key}.tokens_per_second"] = {"value": speed, "unit": "token/s", "kind": "measured", "conditions": conditions}
         entries[f"{key}.bytes_per_token"] = {"value": bytes_, "unit": "B", "kind": "computed", "conditions": {}}
         for name in MATRICES if inside else ():
-            entries[f"{key}.matrix.{name}"] = {"value": inside / len(MATRICES), "unit": "s", "kind": "measured", "conditions": conditions}
+            entries[f"{key}.product.{name}.step"] = {"value": inside / len(MATRICES) / (1 if name == "head" else 30), "unit": "s", "kind": "measured", "conditions": conditions}
 
     put("fp32", 400e6, 25.0, 0.034)
     put("bf16", 200e6, 50.0, 0.016)
-    put("int4", 60e6, 125.0, 0.005, scheme="int4-g32", quartiles=[120.0, 130.0])
+    put("int4", 60e6, 125.0, 0.005, quartiles=[120.0, 130.0])
     put("llama-q4", 80e6, 140.0, 0)
-    entries["quantize.smollm2-135m.int4-g32.loss_change"] = {"value": 0.03, "unit": "nat/token", "kind": "measured", "interval95": [0.028, 0.032], "n": 90_000, "conditions": {"model": "smollm2-135m"}}
+    entries["quantize.smollm2-135m.int4-g64-head8.loss_change"] = {"value": 0.03, "unit": "nat/token", "kind": "measured", "interval95": [0.028, 0.032], "n": 90_000, "conditions": {"model": "smollm2-135m"}}
     monkeypatch.setattr(precompute, "stored", lambda path=None: {})
     monkeypatch.setattr(numbers, "measured_entries", lambda: entries)
     return entries
@@ -59,7 +60,7 @@ def test_price_stands_beside_the_gain(kept):
     """Catches: a speed without its loss, and a loss invented where none was measured."""
     rows = {row["id"]: row for row in draw(lang="en").picture.data["rows"]}
     assert rows["int4"]["change"] == [0.03, 0.028, 0.032] and rows["int4"]["quartiles"] == [2.4, 2.6]
-    assert rows["fp32"]["says"] == "the reference, no change" and rows["bf16"]["says"] == rows["llama-q4"]["says"] == "loss not measured"
+    assert rows["fp32"]["says"] == "the reference, no change" and rows["bf16"]["says"] == "loss not measured" and "published file" in rows["llama-q4"]["says"]
     assert draw(Params(chosen="llama-q4")).readouts[0].value == "–"
 
 
@@ -69,7 +70,7 @@ def test_without_timings_only_the_promise_is_shown(monkeypatch):
     monkeypatch.setattr(numbers, "measured_entries", dict)
     result, view = WIDGET.run(Params(base="fp32", chosen="bf16")), draw(Params(base="fp32", chosen="bf16"), "en")
     assert result.of("fp32").bytes == 4 * 134_479_872 and result.predicted(result.chosen) == 2 and result.measured(result.chosen) is None
-    assert [s.format for s in result.speeds] == ["fp32", "bf16", "int8", "int4"]
+    assert [s.format for s in result.speeds] == ["fp32", "bf16", "int8", "int4", "int4-head16"]
     assert "was not measured here yet" in view.sentence and [r.value for r in view.readouts][3:] == ["–", "–"]
     assert {q.kind for q in view.papers} == {"computed"} and view.picture.data["parts"] == []
 
