@@ -3,5 +3,11 @@
     grid.py      numbers on a grid: integers and short floating-point formats with scales; what they take, bit by bit
     schemes.py   the ways to quantize a model that the course compares, by name
     kv.py        keys and values in 8 or 4 bits: a cache, and its effect on a whole text (torch)
-    model.py     a model under a scheme (torch); the rest is NumPy, as pages use it too
+    gptq.py, awq.py, smooth.py   codes and scales chosen with the help of calibration text
+    rescale.py, outliers.py      the same function with other weights: behind AWQ and SmoothQuant; outliers found and planted
+    calibration.py, observe.py   the text, and what flows into each matrix while it is read (torch)
+    w8a8.py, kernels.py          matrices of integers (torch)
+    model.py     a model under a scheme (torch)
+
+Modules not marked torch are NumPy, as pages use them too.
 """
