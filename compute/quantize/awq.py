@@ -23,7 +23,7 @@ class Found:
 
 
 def scales(mean: Floats, beta: float) -> Floats:
-    """s = mean|x|^β (eq. 5), around 1: divided by √(max s · min s). mean (in); a channel that was never active counts as the
+    """s = mean|x|^β (eq. 5; their α), around 1: divided by √(max s · min s). mean (in); a channel that was never active counts as the
     least active one."""
     active = mean[mean > 0]
     s = np.maximum(mean, active.min() if len(active) else 1.0).astype(np.float64) ** beta

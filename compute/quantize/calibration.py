@@ -1,7 +1,7 @@
 """The text that quantizers look at. `python -m compute.quantize.calibration` writes it for mini-256.
 
 No validation text of the loss tables: mini-256 (and what shares its tokenizer) is calibrated on what mini-256 writes itself at
-temperature 1, as data-free quantization does (LLM-QAT, Liu et al. 2023, §3.1). 192 texts: the end-of-text token, which is what
+temperature 1, as data-free quantization does (LLM-QAT, Liu et al. 2023). 192 texts: the end-of-text token, which is what
 stands before a text in training, then a token that begins one, drawn without replacement so that no two begin alike, then what
 the model draws until it ends the text or 256 tokens are there. Beginning anew, instead of going on after an end, keeps short
 stories from crowding out manuals. They are read as training and validation read: one after the other, in windows of 256 tokens.

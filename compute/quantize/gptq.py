@@ -29,8 +29,8 @@ def gptq(
 ) -> Quantized:
     """weights (out, in), hessian (in, in).
 
-    damping: share of the mean diagonal that is added to the diagonal (§3.3, step 3). act_order: columns by falling diagonal.
-    columns: so many are rounded before the rest is updated in one product (step 2); rounded up to whole groups; changes nothing
+    damping: share of the mean diagonal that is added to the diagonal (the paper's step 3). act_order: columns by falling diagonal.
+    columns: so many are rounded before the rest is updated in one product (its step 2); rounded up to whole groups; changes nothing
     but rounding in float64.
 
     The scales of a group are fitted when its first column is reached, to weights that already carry the errors of the columns
