@@ -13,13 +13,14 @@ from components.text import Words, amount, digits
 from compute import facts
 from compute.quantity import Quantity
 from compute.quantize import examples
-from compute.quantize.examples import Preset, Squeezed
+from compute.quantize.examples import Group, Preset, Squeezed
 from compute.quantize.grid import E2M1, NF4, Grid, Table, Uniform, storage_bits
 
 MODEL, CHIP, FULL_BITS = "70b-dense", "h100-sxm", 16  # lesson 38's: 70 billion parameters, one card's bandwidth
 GROUPS = ("tensor", 12, 8, 4)
 TABLES = {"fp4": E2M1, "nf4": NF4}
 OFTEN = 128  # weights to a scale, in formats that are used
+OUTLIERS = tuple(step / 2 for step in range(25))
 GUESSED = 6.0  # the outlier that the question is about
 WINDOW = 1.0  # weights beyond are drawn at the side
 
@@ -27,35 +28,38 @@ WINDOW = 1.0  # weights beyond are drawn at the side
 @parameters
 class Params:
     """numbers: integers of `bits` bits, or one of the two 4-bit tables. block: weights that share a scale; the worked example
-    has one for its four. outlier: what one of the 24 weights is instead; 0 for none."""
+    has one for its four. outlier: what one of the 24 weights is instead, 0 for none."""
 
     preset: Preset = "normal"
     numbers: Literal["int", "fp4", "nf4"] = "int"
     bits: Annotated[int, Field(ge=2, le=8)] = 4
     block: Literal["tensor"] | Annotated[int, Field(ge=1, le=24)] = "tensor"
     symmetric: bool = True
-    outlier: Annotated[float, Field(ge=0, le=12)] = 6.0
+    outlier: Annotated[float, Field(ge=0, le=12, multiple_of=0.5)] = 6.0
     seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 0
 
 
 @dataclass(frozen=True)
 class Result:
-    """bytes, seconds: of a 70B model whose weights all take as many bits as these; of one with 16 bits: full_…"""
+    """outliers: the sizes that it can be dragged to; made: what comes of each. bytes: of a 70B model whose weights all take as
+    many bits as these; full_bytes: with 16 bits."""
 
     params: Params
-    squeezed: Squeezed
     grid: Grid
+    outliers: tuple[float, ...]
+    made: tuple[Squeezed, ...]
     bytes: float
     full_bytes: float
     bandwidth: float
 
     @property
-    def weights(self) -> tuple[float, ...]:
-        return tuple(w for group in self.squeezed.groups for w in group.weights)
+    def start(self) -> int:
+        return self.outliers.index(self.params.outlier) if len(self.outliers) > 1 else 0
 
     @property
-    def restored(self) -> tuple[float, ...]:
-        return tuple(r for group in self.squeezed.groups for r in group.restored)
+    def squeezed(self) -> Squeezed:
+        """With the outlier of the parameters."""
+        return self.made[self.start]
 
     @property
     def tokens_per_second(self) -> float:
@@ -67,12 +71,12 @@ class Result:
 
 
 def run(params: Params, answer: None = None) -> Result:
-    numbers = TABLES.get(params.numbers) or Uniform(params.bits, params.symmetric)
-    grid = Grid(numbers, "tensor" if params.preset == "worked" else params.block)
-    squeezed = examples.squeeze(examples.weights(params.preset, params.seed, params.outlier), grid)
+    numbers, worked = TABLES.get(params.numbers) or Uniform(params.bits, params.symmetric), params.preset == "worked"
+    grid, outliers = Grid(numbers, "tensor" if worked else params.block), (0.0,) if worked else OUTLIERS
+    made = tuple(examples.squeeze(examples.weights(params.preset, params.seed, outlier), grid) for outlier in outliers)
     parameters = facts.model(MODEL).parameters
     return Result(
-        params, squeezed, grid, parameters * squeezed.bits_per_weight / 8, parameters * FULL_BITS / 8, facts.chip(CHIP).bandwidth_bytes_per_s
+        params, grid, outliers, made, parameters * made[0].bits_per_weight / 8, parameters * FULL_BITS / 8, facts.chip(CHIP).bandwidth_bytes_per_s
     )
 
 
@@ -81,15 +85,16 @@ def run(params: Params, answer: None = None) -> Result:
 
 def draw(result: Result, scene: Scene) -> View:
     words, worked = scene.words, result.params.preset == "worked"
+    t = result.start
     return View(
-        picture=Stage(_stage(result, scene), height=400),
+        picture=Stage(_stage(result, scene.before), height=400, picks=() if worked else ("outlier",)),
         beside=(Html(_table(result, words)),) if worked else (),
-        readouts=_readouts(result, scene.before, words, scene.lang),
-        sentence=_sentence(result, words),
-        rows=_rows(result),
-        papers=_papers(result),
-        simplified=_simplified(result, words, scene.lang),
-        derivation=_derivation(result, words, scene.lang),
+        readouts=_readouts(result, scene.before, t, words, scene.lang),
+        sentence=_sentence(result, t, words),
+        rows=_rows(result, t),
+        papers=_papers(result, t),
+        simplified=_simplified(result, t, words, scene.lang),
+        derivation=_derivation(result, t, words),
     )
 
 
@@ -103,52 +108,59 @@ def step(scale: float) -> str:
     return digits(round(scale, 4)) if scale >= 0.01 else digits(scale)
 
 
-def _stage(result: Result, scene: Scene) -> dict[str, Any]:
-    words, before = scene.words, scene.before
-    same = before is not None and before.params != result.params and len(before.weights) == len(result.weights)
-    old = [r if same and was == w else None for w, was, r in zip(result.weights, before.weights, before.restored)] if same else None
-    strips, first = [], 0
-    for n, group in enumerate(result.squeezed.groups, 1):
-        codes = _codes(result, group)
-        dots = [
-            {
-                "w": w, "v": float(f"{v:.6g}"), "name": place(w) if len(result.weights) == len(examples.WORKED) else f"{w:g}", "zero": v == 0 and w != 0, "old": old[first + i] if old and old[first + i] != v else None,
-                "tip": words("tip", w=place(w), q=q, v=place(v, 3), error=place(v - w, 3)), "code": q,
-            }
-            for i, (w, q, v) in enumerate(zip(group.weights, codes, group.restored))
-        ]  # fmt: skip
-        strips.append({
-            "name": words("strip.one" if len(result.squeezed.groups) == 1 else "strip.of", n=n, count=len(group.weights), scale=step(group.scale)),
-            "dots": dots, "points": [float(f"{point:.6g}") for point in group.points], "labels": _labels(result.grid.numbers, len(group.points)),
-        })  # fmt: skip
-        first += len(group.weights)
+def _stage(result: Result, before: Result | None) -> dict[str, Any]:
+    """The strips, and the one that the outlier is in for every size that it can be dragged to."""
+    ghosts = before is not None and before.params != result.params and len(before.made) == len(result.made)
+    strips = [[_strip(result, group, n, before if ghosts else None) for n, group in enumerate(made.groups)] for made in result.made]
+    hit = examples.OUTLIER_AT // len(result.squeezed.groups[0].weights) if len(result.made) > 1 else 0
     return {
-        "strips": strips, "window": WINDOW, "beyond": max(result.weights) > WINDOW, "named": result.params.preset == "worked", "ghost": any(dot["old"] is not None for strip in strips for dot in strip["dots"]),
+        "strips": strips[result.start], "hit": hit, "hits": [line[hit] for line in strips], "at": result.start, "outliers": result.outliers, "window": WINDOW,
+        "place": examples.OUTLIER_AT - hit * len(result.squeezed.groups[0].weights) if len(result.made) > 1 else None,
+        "named": result.params.preset == "worked", "ghost": any(dot[3] is not None for strip in strips[result.start] for dot in strip["dots"]),
         "codes": "code" if isinstance(result.grid.numbers, Uniform) else "value",
     }  # fmt: skip
 
 
-def _labels(numbers: Uniform | Table, count: int) -> list[str]:
-    """What is written under each point: the code, or the table's value."""
-    if isinstance(numbers, Uniform):
-        return [place(code, 0) for code in range(numbers.smallest, numbers.largest + 1)]
-    return [f"{value:.2g}".replace("-", "−") for value in numbers.values]
+def _strip(result: Result, group: Group, n: int, before: Result | None) -> dict[str, Any]:
+    """dots: [weight, where it lands, code, where it landed before the last move]. points: a table's, or of an even grid the first
+    point, the step, how many there are and the first code."""
+    numbers = result.grid.numbers
+    old = _landed(before.squeezed, n * len(group.weights), group) if before else [None] * len(group.weights)
+    even = [_short(group.points[0]), _short(group.scale), numbers.levels, numbers.smallest] if isinstance(numbers, Uniform) else None
+    return {
+        "dots": [[w, _short(v), q, o] for w, v, q, o in zip(group.weights, group.restored, _codes(result, group), old)], "scale": step(group.scale), "even": even,
+        "points": None if even else [[_short(point), _tabled(value)] for point, value in zip(group.points, numbers.values)],
+    }  # fmt: skip
 
 
-def _readouts(result: Result, before: Result | None, words: Words, lang: str) -> tuple[Readout, ...]:
-    made, count = result.squeezed, result.squeezed.count
+def _short(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def _landed(before: Squeezed, first: int, group: Group) -> list[float | None]:
+    """Where the same weights lay, if it was somewhere else."""
+    was = [pair for old in before.groups for pair in zip(old.weights, old.restored)][first : first + len(group.weights)]
+    return [_short(v) if w == now and v != lies else None for (w, v), now, lies in zip(was, group.weights, group.restored)]
+
+
+def _tabled(value: float) -> str:
+    return f"{value:.2g}".replace("-", "−")
+
+
+def _readouts(result: Result, before: Result | None, t: int, words: Words, lang: str) -> tuple[Readout, ...]:
+    made, count = result.made[t], result.made[t].count
 
     def was(of) -> str:
-        return words("before", value=of(before)) if before is not None and of(before) != of(result) else ""
+        return words("before", value=of(before)) if before is not None and len(before.made) > t and of(before) != of(result) else ""
 
     def bits(r: Result) -> str:
-        return digits(r.squeezed.bits_per_weight)
+        return digits(r.made[t].bits_per_weight)
 
     def error(r: Result) -> str:
-        return amount(r.squeezed.relative_error, "ratio", lang)
+        return amount(r.made[t].relative_error, "ratio", lang)
 
     def zeros(r: Result) -> str:
-        return str(r.squeezed.zeros)
+        return str(r.made[t].zeros)
 
     def size(r: Result) -> str:
         return digits(r.bytes / 1e9)
@@ -166,8 +178,8 @@ def _readouts(result: Result, before: Result | None, words: Words, lang: str) ->
     )  # fmt: skip
 
 
-def _sentence(result: Result, words: Words) -> str:
-    p, made = result.params, result.squeezed
+def _sentence(result: Result, t: int, words: Words) -> str:
+    p, made, outlier = result.params, result.made[t], result.outliers[t]
     group = made.groups[0]
     if p.preset == "worked":
         return words(
@@ -178,11 +190,11 @@ def _sentence(result: Result, words: Words) -> str:
     if len(made.groups) > 1:
         how += words("sentence.groups", n=len(made.groups), each=len(group.weights))
     said = words("sentence.normal", how=how, count=made.count, zeros=made.zeros, error=digits(100 * made.relative_error))
-    if p.outlier > WINDOW:
-        hit = next(g for g in made.groups if p.outlier in g.weights)
+    if outlier > WINDOW:
+        hit = next(g for g in made.groups if outlier in g.weights)
         near = sum(r == 0 and w != 0 for w, r in zip(hit.weights, hit.restored))
         shared = words("sentence.alone") if len(hit.weights) == 1 else words("sentence.neighbours", near=near, of=len(hit.weights) - 1)
-        said += words("sentence.outlier", outlier=f"{p.outlier:g}", scale=step(hit.scale)) + shared
+        said += words("sentence.outlier", outlier=f"{outlier:g}", scale=step(hit.scale)) + shared
         if len(made.groups) > 1:
             rest = made.count - len(hit.weights)
             said += words("sentence.rescued", far=made.zeros - near, of=rest)
@@ -196,23 +208,23 @@ def _codes(result: Result, group) -> list[str]:
     return [f"{result.grid.numbers.values[q]:.3g}".replace("-", "−") for q in group.codes]
 
 
-def _simplified(result: Result, words: Words, lang: str) -> str:
-    p = result.params
+def _simplified(result: Result, t: int, words: Words, lang: str) -> str:
+    p, outlier = result.params, result.outliers[t]
     often = storage_bits(Grid(result.grid.numbers, OFTEN), 1, OFTEN) / OFTEN
     size = facts.model(MODEL).parameters * often / 8
     said = words("simplified", group=OFTEN, bits=digits(often, 4), size=amount(size, "B", lang), cards=-(-int(result.full_bytes) // 80_000_000_000))
     if p.numbers != "int":
         said += words("simplified_tables")
-    if result.squeezed.count and p.preset == "normal" and p.outlier > WINDOW:
-        said += words("simplified_outlier", times=digits(p.outlier / examples.SPREAD, 2))
+    if outlier > WINDOW:
+        said += words("simplified_outlier", times=digits(outlier / examples.SPREAD, 2))
     return said
 
 
-def _rows(result: Result) -> tuple[dict[str, Any], ...]:
+def _rows(result: Result, t: int) -> tuple[dict[str, Any], ...]:
     return tuple(
         {"group": n, "weight": w, "scale": group.scale, "zero_point": group.zero, "code": q, "restored": v, "error": v - w,
          "relative_error": abs(v - w) / abs(w) if w else None}
-        for n, group in enumerate(result.squeezed.groups, 1)
+        for n, group in enumerate(result.made[t].groups, 1)
         for w, q, v in zip(group.weights, group.codes, group.restored)
     )  # fmt: skip
 
@@ -257,10 +269,10 @@ def _even(numbers: Uniform | Table) -> bool:
     return _kind(numbers) != "asymmetric"
 
 
-def _derivation(result: Result, words: Words, lang: str) -> str:
-    made, numbers, p = result.squeezed, result.grid.numbers, result.params
-    group = next((g for g in made.groups if p.outlier in g.weights), made.groups[0]) if p.preset == "normal" else made.groups[0]
-    w, q, r = next(((w, q, r) for w, q, r in zip(group.weights, group.codes, group.restored) if w and w != p.outlier), (group.weights[0], group.codes[0], group.restored[0]))
+def _derivation(result: Result, t: int, words: Words) -> str:
+    made, numbers, outlier = result.made[t], result.grid.numbers, result.outliers[t]
+    group = next((g for g in made.groups if outlier in g.weights), made.groups[0])
+    w, q, r = next(((w, q, r) for w, q, r in zip(group.weights, group.codes, group.restored) if w and w != outlier), (group.weights[0], group.codes[0], group.restored[0]))
     low, high = min(*group.weights, 0.0), max(*group.weights, 0.0)
     given = dict(
         most=f"{max(map(abs, group.weights)):g}", largest=f"{numbers.largest:g}", exact=f"{group.exact_scale:.5f}", scale=f"{group.scale:.5f}",
@@ -278,12 +290,12 @@ def _derivation(result: Result, words: Words, lang: str) -> str:
     )  # fmt: skip
 
 
-def _papers(result: Result) -> tuple[Quantity, ...]:
-    p, made, numbers = result.params, result.squeezed, result.grid.numbers
+def _papers(result: Result, t: int) -> tuple[Quantity, ...]:
+    p, made, numbers = result.params, result.made[t], result.grid.numbers
     given = {"weights": "worked example" if p.preset == "worked" else f"N(0, {examples.SPREAD}²), seed {p.seed}", "numbers": p.numbers, "bits": numbers.bits,
              "weights to a scale": len(made.groups[0].weights), "scale": "float16"}  # fmt: skip
-    if p.preset == "normal" and p.outlier:
-        given |= {"outlier": p.outlier}
+    if result.outliers[t]:
+        given |= {"outlier": result.outliers[t]}
     if isinstance(numbers, Uniform):
         given |= {"symmetric": p.symmetric}
     zeros = "" if _even(numbers) else " + groups × bits of a zero point"

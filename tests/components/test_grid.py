@@ -42,7 +42,7 @@ def test_the_worked_table_and_derivation_hold_its_digits():
         assert text in table
     assert "\\frac{0.9}{7} = 0.12857" in shown.derivation and "0.12" in shown.derivation
     four = view(result(preset="worked", numbers="fp4"))
-    assert "[1, −4, 2, 6]" in four.sentence and [d["code"] for d in four.picture.data["strips"][0]["dots"]] == ["1", "−4", "2", "6"], "values, not places"
+    assert "[1, −4, 2, 6]" in four.sentence and [d[2] for d in four.picture.data["strips"][0]["dots"]] == ["1", "−4", "2", "6"], "values, not places"
     zero = view(result(preset="worked", symmetric=False))
     assert "z = 6" in zero.beside[0].body and "zero point 6" in zero.sentence
 
@@ -84,28 +84,50 @@ def test_the_picture_says_what_was_computed(params):
     """Every landed dot lies on a drawn point, the nearest one. Catches: points of another group, a dot between two points."""
     found = result(**params)
     data = view(found).picture.data
-    assert [d["w"] for s in data["strips"] for d in s["dots"]] == list(found.weights)
-    for strip in data["strips"]:
-        points = np.array(strip["points"])
-        assert (np.diff(points) > 0).all() and len(strip["labels"]) == len(points)
-        for dot in strip["dots"]:
-            assert dot["v"] in strip["points"]
+    weights = examples.weights("normal", 0, found.params.outlier)
+    assert [d[0] for s in data["strips"] for d in s["dots"]] == list(weights)
+    for strip, group in zip(data["strips"], found.squeezed.groups):
+        points = np.array(group.points)
+        first, step, count, _ = strip["even"] or [0, 0, 0, 0]
+        drawn = first + step * np.arange(count) if strip["even"] else np.array([point for point, _ in strip["points"]])
+        assert drawn == pytest.approx(points, abs=1e-4) and (np.diff(drawn) > 0).all()
+        for w, v, *_ in strip["dots"]:
+            assert np.abs(points - v).min() < 1e-5
             if params.get("symmetric", True):  # a zero point is rounded, so an end of the range may be cut
-                assert abs(dot["v"] - dot["w"]) <= np.abs(points - dot["w"]).min() + 1e-6
-            assert dot["zero"] == (dot["v"] == 0)
+                assert abs(v - w) <= np.abs(points - w).min() + 1e-5
+
+
+@pytest.mark.parametrize("block", ["tensor", 8, 4])
+def test_dragging_shows_what_the_server_will_say(block):
+    """Every size that the hand can stop at, against a run with that outlier. Catches: the strip of another group, sizes off by one,
+    a dot that is not the outlier's."""
+    data = view(result(block=block)).picture.data
+    assert data["outliers"][data["at"]] == 6.0 and len(data["hits"]) == len(data["outliers"])
+    for t, outlier in enumerate(data["outliers"]):
+        there = view(result(block=block, outlier=outlier)).picture.data
+        assert there["at"] == t and there["strips"][there["hit"]] == data["hits"][t]
+        assert [s for i, s in enumerate(there["strips"]) if i != data["hit"]] == [s for i, s in enumerate(data["strips"]) if i != data["hit"]]
+        assert not outlier or data["hits"][t]["dots"][data["place"]][0] == outlier
+    assert view(result(preset="worked")).picture.picks == () and view(result()).picture.picks == ("outlier",)
 
 
 def test_the_ghost_is_where_the_same_weights_were():
     """Catches: ghosts of other weights, of dots that did not move, and of the same state."""
     now, before = result(block=8), result()
+
+    def olds(data):
+        return [d[3] for s in data["strips"] for d in s["dots"]]
+
+    def landed(found):
+        return [v for group in found.squeezed.groups for v in group.restored]
+
     data = view(now, before=before).picture.data
-    olds = [d["old"] for s in data["strips"] for d in s["dots"]]
-    assert data["ghost"] and olds == [r if r != v else None for r, v in zip(before.restored, now.restored)]
+    assert data["ghost"] and olds(data) == [r if r != v else None for r, v in zip(map(grid._short, landed(before)), map(grid._short, landed(now)))]
     for other in (result(seed=5), result(preset="worked"), now):
-        assert all(d["old"] is None for s in view(now, before=other).picture.data["strips"] for d in s["dots"])
-    lone = view(result(outlier=4), before=before).picture.data
-    olds = [d["old"] for s in lone["strips"] for d in s["dots"]]
-    assert olds[examples.OUTLIER_AT] is None and any(old is not None for old in olds), "the outlier is another weight now"
+        data = view(now, before=other).picture.data
+        assert not data["ghost"] and set(olds(data)) == {None}
+    lone = olds(view(result(outlier=4), before=before).picture.data)
+    assert lone[examples.OUTLIER_AT] is None and any(old is not None for old in lone), "the outlier is another weight now"
 
 
 def test_seeds_and_zeros():
@@ -123,7 +145,7 @@ def test_groups_that_do_not_fill_the_row_are_refused():
     """Catches: a link with groups of 7 that drops three weights."""
     with pytest.raises(BadInput):
         result(block=7)
-    for wrong in ({"bits": 1}, {"bits": 9}, {"outlier": -1}, {"block": 0}, {"numbers": "int4"}):
+    for wrong in ({"bits": 1}, {"bits": 9}, {"outlier": -1}, {"outlier": 6.3}, {"block": 0}, {"numbers": "int4"}):
         with pytest.raises(ValueError):
             WIDGET.Params(**wrong)
     assert WIDGET.Params(block="8").block == 8, "an address holds text"
