@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from components import Guess, Readout, Scene, Stage, View, Widget, parameters
 from components.controls import Choice
-from components.schemes import matrix_shapes, of_model, shown
+from components.schemes import TIMED, matrix_shapes, of_model, shown
 from components.text import Words, amount, digits, short
 from compute import facts, numbers, precompute
 from compute.quantity import Quantity
@@ -17,7 +17,7 @@ from compute.quantize.paired import Change
 
 MODEL = "smollm2-135m"
 FORMATS = ("fp32", "bf16", "int8", "int4", "int4-head16", "llama-q4")
-SCHEMES = {"fp32": "", "bf16": "bf16", "int8": "int8-channel-head8", "int4": "int4-g64-head8", "int4-head16": "int4-g64"}
+SCHEMES = {"fp32": ""} | {format: scheme for scheme, format in TIMED.items()}
 LAYERS = facts.model(MODEL).layers
 MATRICES = ("qkv", "out", "gate_up", "down", "head")
 
@@ -145,6 +145,13 @@ def _cost(s: Speed, words: Words) -> str:
     return words("cost.says", value=value, low=low, high=high)
 
 
+def _interval(s: Speed, words: Words) -> str:
+    if s.change is None:
+        return _cost(s, words)
+    _, low, high = shown(s.change)
+    return words("cost.interval", low=low, high=high)
+
+
 def _readouts(result: Result, scene: Scene) -> tuple[Readout, ...]:
     words, lang, s, base = scene.words, scene.lang, result.chosen, words_of(result, scene.words)
     old = scene.before.chosen if scene.before is not None and scene.before.params.chosen != result.params.chosen else None
@@ -153,7 +160,7 @@ def _readouts(result: Result, scene: Scene) -> tuple[Readout, ...]:
         return words("before", value=of(old)) if old is not None and of(old) != of(s) else ""
 
     return (
-        Readout(words("readout.cost"), shown(s.change)[0] if s.change else "–", words("unit.nats") if s.change else "", "", _cost(s, words)),
+        Readout(words("readout.cost"), shown(s.change)[0] if s.change else "–", words("unit.nats") if s.change else "", "", _interval(s, words)),
         Readout(words("readout.bytes"), *short(s.bytes, "B", lang), was(lambda x: amount(x.bytes, "B", lang)), words("note.share", share=amount(s.bandwidth_share, "ratio", lang)) if s.bandwidth_share else ""),
         Readout(words("readout.predicted"), f"×{result.predicted(s):.2f}", "", was(lambda x: f"×{result.predicted(x):.2f}"), words("note.against", base=base)),
         Readout(words("readout.measured"), _times(result.measured(s)), "", was(lambda x: _times(result.measured(x))), words("note.against", base=base) if result.measured(s) else words("untimed")),

@@ -12,10 +12,10 @@ export const says = (data) => data.says;
 function plan(data, width, tools) {
   const wide = width >= 760, names = Math.max(...data.rows.map((row) => Math.max(tools.measure(row.name, 15), tools.measure(row.bytes, 13)))) * 1.1 + 18;
   const cost = wide ? { x: names, w: (width - names) * 0.36 } : { x: 0, w: width }, gain = wide ? { x: cost.x + cost.w + 28, w: width - cost.x - cost.w - 28 } : { x: 0, w: width };
-  const titles = [tools.wrap(tools.words('cost'), 14, cost.w), tools.wrap(tools.words('gain', { base: data.base }), 14, gain.w)], row = wide ? 2 * BAR + GAP : 0;
+  const titles = [tools.wrap(tools.words('cost'), 14, 0.94 * cost.w), tools.wrap(tools.words('gain', { base: data.base }), 14, 0.94 * gain.w)], row = wide ? 2 * BAR + GAP : 0;
   const top = 14 + 18 * Math.max(...titles.map((t) => t.length)), narrowRow = 2 * BAR + 22 + GAP, first = wide ? top + data.rows.length * row + 8 : 14 + 18 * titles[1].length + data.rows.length * narrowRow;
   const second = wide ? 0 : 40 + 18 * titles[0].length + data.rows.length * 58;
-  const partTitle = tools.wrap(tools.words('parts'), 14, width), key = data.parts.length ? legend(width, tools) : { items: [], height: 0 };
+  const partTitle = tools.wrap(tools.words('parts'), 14, 0.94 * width), key = data.parts.length ? legend(width, tools) : { items: [], height: 0 };
   const parts = data.parts.length ? 30 + 18 * partTitle.length + key.height + data.parts.length * (wide ? 34 : 50) : 0;
   return { wide, names, cost, gain, titles, row, narrowRow, top, first, second, partTitle, key, height: first + second + parts + 8 };
 }
@@ -84,7 +84,7 @@ function bars(row, X, y, tools) {
 function loss(row, data, box, y, tools) {   // a dot with its interval, and the figures under it
   const c = tools.colour, known = data.rows.filter((o) => o.change), most = Math.max(1e-4, ...known.map((o) => o.change[2])), least = Math.min(0, ...known.map((o) => o.change[1]));
   const X = (v) => box.x + 10 + ((v - least) / (most - least)) * (box.w - 30);
-  let out = known.length ? `<path d="M${r(X(0))} ${y - 16}v34" stroke="${c('ink')}" stroke-opacity=".5"/>` : '';
+  let out = known.length ? `<path d="M${r(X(0))} ${y - (box.x ? 16 : 11)}V${y + 18}" stroke="${c('ink')}" stroke-opacity=".5"/>` : '';
   if (row.change) out += `<path d="M${r(X(row.change[1]))} ${y - 6}H${r(X(row.change[2]))}M${r(X(row.change[1]))} ${y - 11}v10M${r(X(row.change[2]))} ${y - 11}v10" stroke="${c('rejected')}" stroke-width="1.5"/><circle cx="${r(X(row.change[0]))}" cy="${y - 6}" r="5" fill="${c('rejected')}"/>`;
   const w = tools.measure(row.says, 13, row.change ? 'figures' : 'sans') * 1.03, at = row.change ? Math.min(Math.max(X(row.change[0]) - w / 2, X(0) + 6), box.x + box.w - w) : X(0) + 6;
   return out + text(at, y + 16, tools.esc(row.says), `class="small ${row.change ? 'figure' : 'muted'}" style="${halo(c, box.x && row.chosen)}"`);

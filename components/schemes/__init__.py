@@ -28,6 +28,7 @@ FAMILIES = ("float", "rtn", "gptq", "awq", "fp8", "fp4", "w8a8", "kv")
 LANES = ("float", "w8a8", "kv")  # families that have no place on the axis: 16 bits, or something else than weights in fewer
 NAMED = ("int8-channel", "int4-g64", "int4-channel", "int3-g32", "int2-g32", "nf4", "mxfp4", "nvfp4", "fp8-e4m3-channel", "gptq-int3-channel", "int3-channel", "int4-tensor")
 LARGE, CHIP, LARGE_ROW = "70b-dense", "h100-sxm", 4096  # the textbook's; rows as in the lesson's counts of bits
+TIMED = {"bf16": "bf16", "int8-channel-head8": "int8", "int4-g64-head8": "int4", "int4-g64": "int4-head16"}  # schemes that decoding was timed with
 SMALL_CHANGE = 1e-3  # nats: below, the axis is linear
 VERDICTS: tuple[Verdict, ...] = ("none", "noise", "beyond")
 
@@ -84,6 +85,7 @@ class Result:
     chosen: Point
     asked: str
     fresh: Fresh | None
+    speeds: Mapping[str, Quantity]  # tokens/s of decoding on one machine, by scheme
     mark: Literal["live", "precomputed"]
 
     @property
@@ -128,7 +130,12 @@ def run(params: Params, answer: Mapping[str, Any] | None = None) -> Result:
     asked = "" if chosen else params.chosen
     chosen = chosen or _nearest(points, schemes.scheme(params.chosen))
     own = kept.get(f"quantize.{params.model}.loss")
-    return Result(params, tuple(points), own and own["value"], floors, chosen, asked, fresh, "live" if fresh else "precomputed")
+    return Result(params, tuple(points), own and own["value"], floors, chosen, asked, fresh, _speeds(params.model), "live" if fresh else "precomputed")
+
+
+def _speeds(model: str) -> dict[str, Quantity]:
+    keys = {scheme: f"~quantize.{model}.{format}.tokens_per_second" for scheme, format in TIMED.items()}
+    return {scheme: numbers.resolve(key) for scheme, key in keys.items() if key[1:] in numbers.measured_entries()}
 
 
 def _key(model: str, scheme: str) -> str:
@@ -399,6 +406,10 @@ def _card(result: Result, scene: Scene) -> str:
                                              speed=amount(bandwidth / large, "token/s", lang))))  # fmt: skip
     if result.loss is not None and not p.part:
         lines.append((words("card.loss"), words("card.loss_says", loss=digits(result.loss, 4), after=digits(result.loss + p.changes["all"].value, 4), tokens=f"{p.changes['all'].tokens:,}")))
+    if scheme.id in result.speeds:
+        timed, plain = result.speeds[scheme.id], result.speeds.get("bf16")
+        lines.append((words("card.speed"), words("card.speed_says", speed=digits(timed.value), cpu=timed.conditions.get("cpu", ""))
+                      + (words("card.speed_plain", speed=digits(plain.value)) if plain and scheme.id != "bf16" else "")))  # fmt: skip
     rows = "".join(f'<dt style="color:var(--lab-muted);font-size:.875rem;padding-top:6px">{html.escape(k)}</dt><dd style="margin:0;padding:0;line-height:1.55">{html.escape(v)}</dd>' for k, v in lines)
     return f'<h4 style="font-size:1rem;margin:0 0 4px">{html.escape(words("card.title", scheme=scheme.id))}</h4><dl style="margin:0;padding:0;max-width:var(--lab-prose)">{rows}</dl>'
 
@@ -467,6 +478,8 @@ def _papers(result: Result) -> tuple[Quantity, ...]:
         Quantity(large, "B", "computed", "parameters × bits per weight / 8", {"parameters": facts.model(LARGE).parameters_per_token, "bits": bits_of_large(p.scheme)}, says=says("large")),
         Quantity(bandwidth / large, "token/s", "computed", "bandwidth / bytes", {"bandwidth": bandwidth, "chip": facts.chip(CHIP).name, "bytes": large}, says=says("bound")),
     ]
+    if p.scheme.id in result.speeds:
+        found.append(result.speeds[p.scheme.id])
     if result.fresh:
         c = result.fresh.change
         found.append(Quantity(c.value, "nat/token", "measured", "loss(scheme) − loss(fp32), in pairs", {}, None, dict(result.fresh.conditions) | {"tokens": c.tokens, "seconds": result.fresh.seconds}, (c.low, c.high), SAYS["fresh"]))

@@ -151,6 +151,15 @@ def test_a_scheme_that_was_not_measured_here_is_not_made_up(kept):
         WIDGET.run(Params(chosen="int5-g64"))
 
 
+def test_a_speed_stands_only_beside_what_was_timed(kept, monkeypatch):
+    """Catches: int4's speed with lm_head in 4 bits told of the scheme that leaves it in 16."""
+    timed = {f"quantize.mini-256.{f}.tokens_per_second": {"value": v, "unit": "token/s", "kind": "measured", "conditions": {"cpu": "a processor"}} for f, v in (("bf16", 40.0), ("int4", 96.0))}
+    monkeypatch.setattr(numbers, "measured_entries", lambda: timed)
+    kept("mini-256", "int4-g64-head8", 0.03, 0.001)
+    assert "decodes 96.0 token/s (a processor); bf16 40.0" in draw(Params(chosen="int4-g64-head8"), "en").after[1].body
+    assert "decodes" not in draw(Params(chosen="int4-g64"), "en").after[1].body
+
+
 # ---- words, rows, live
 
 
