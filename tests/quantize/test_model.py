@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from compute.engine.generate import generate
+from compute.engine.loader import load
 from compute.engine.model import MATRICES, Linear, forward
 from compute.errors import BadInput, Cancelled, UnknownName
 from compute.quantize import grid, smooth, w8a8
@@ -188,3 +189,15 @@ def test_rows_of_zeros_and_groups_of_one(model):
         assert (made[5] == 0).all() and (made[6, :32] == 0).all() and np.isfinite(made).all()
     single = quantized(model, own(grid.Uniform(2), 1), kernels=False).weights
     np.testing.assert_allclose(plain(single.layers[0].qkv.weight), plain(first.qkv.weight), rtol=2**-11, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ("int4-g32", "gptq-int4-g32", "w8a8-smooth-planted", "awq"))
+def test_a_model_of_16_bits_keeps_its_dtype(made, name):
+    """Catches an operator's bfloat16 model that meets float32 halfway, or comes out in it."""
+    path = made("qwen2, biases on q, k, v")[2]
+    half = load(path, device="cpu", dtype="bfloat16")
+    rule = own(grid.Uniform(4), 32, method="awq") if name == "awq" else scheme(name)
+    small = quantized(half, rule, kernels=False, texts=TEXTS).weights
+    assert small.dtype == torch.bfloat16 and small.layers[0].attention_norm.dtype == torch.bfloat16
+    far = (logits(small) - logits(half.weights)).norm() / logits(half.weights).norm()
+    assert 0 < float(far) < 0.8  # unrelated logits would be 1.4 apart
