@@ -154,7 +154,7 @@ def in_transformers(model: Model):
 
 
 def main(argv: list[str]) -> int:
-    """`python -m compute bench decode | speculate | batching`."""
+    """`python -m compute bench decode | speculate | batching | quantize`."""
     parser = argparse.ArgumentParser(prog="python -m compute bench", description="Ratios from one alternating run.")
     kinds = parser.add_subparsers(dest="what", required=True)
     speculating = kinds.add_parser("speculate", help="speculative decoding against plain, into data/measured/")
@@ -168,6 +168,11 @@ def main(argv: list[str]) -> int:
     batching.add_argument("--threads", type=int, help="default: those the model chose at loading")
     batching.add_argument("--llama", type=Path, metavar="FOLDER", help="where node-llama-cpp was installed; see compute/engine/bench_peers.py")
     batching.add_argument("--print", action="store_true", dest="only_print", help="do not write the file")
+    quantizing = kinds.add_parser("quantize", help="one model in four number formats, into data/measured/")
+    quantizing.add_argument("--target", action="append", help="id; may be repeated (default smollm2-135m and mini-256)")
+    quantizing.add_argument("--rounds", type=int, default=7)
+    quantizing.add_argument("--llama", type=Path, metavar="FOLDER", help="where node-llama-cpp was installed; see compute/engine/bench_peers.py")
+    quantizing.add_argument("--print", action="store_true", dest="only_print", help="do not write the file")
     decoding = kinds.add_parser("decode", help="against transformers.generate")
     decoding.add_argument("--model", action="append", help="id; may be repeated (default mini-256 and smollm2-135m)")
     decoding.add_argument("--new-tokens", type=int, default=48)
@@ -183,6 +188,10 @@ def main(argv: list[str]) -> int:
         from compute.engine import bench_batching
 
         return bench_batching.main(args)
+    if args.what == "quantize":
+        from compute.engine import bench_quantize
+
+        return bench_quantize.main(args)
     found = [
         decode_speed(registry.shared().get(id), new_tokens=args.new_tokens, rounds=args.rounds, threads=args.threads)
         for id in args.model or ("mini-256", "smollm2-135m")

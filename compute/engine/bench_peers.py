@@ -101,11 +101,12 @@ class Transformers:
 
 
 class LlamaCpp:
-    """A node process with the model in float32. Call it with requests, and how many may run together."""
+    """A node process with the model in float32, or with a GGUF file that is there. Call it with requests, and how many may run
+    together."""
 
-    def __init__(self, folder: Path, model: Model, slots: int, capacity: int):
+    def __init__(self, folder: Path, model: Model, slots: int, capacity: int, file: Path | None = None):
         self._made = tempfile.TemporaryDirectory()
-        file = write_gguf(model, Path(self._made.name) / "model.gguf")
+        file = file or write_gguf(model, Path(self._made.name) / "model.gguf")
         script = Path(__file__).with_name("bench_llama.mjs")
         sizes = [str(n) for n in (model.threads, slots, capacity)]
         self._node = subprocess.Popen(["node", script, folder.resolve(), file, *sizes], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
