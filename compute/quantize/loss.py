@@ -86,15 +86,21 @@ def read_text(model: Model, domain: Domain = "all") -> Text:
     names = [n for n in DOMAIN_OF if n in SOURCES.get(model.name, DOMAIN_OF) and domain in ("all", DOMAIN_OF[n])]
     if not names:
         raise BadInput("domain", domain, f"{model.name} is measured on English software help only", f"{model.name} 只在英文软件帮助上测")
-    return cut({name: mixture.encode(model.tokenizer.inner, mixture.read_text(name)) for name in names})
+    return cut({name: stream(model, mixture.read_text(name)) for name in names})
 
 
-def cut(streams: dict[str, NDArray]) -> Text:
+def stream(model: Model, documents: list[str]) -> NDArray[np.int64]:
+    """(tokens): each document and what ends one, <|endoftext|> where the model's token 0 is that."""
+    end = 0 if model.tokenizer.piece(0) == "<|endoftext|>" else (*model.config.stop_tokens, 0)[0]
+    return np.array([token for text in documents for token in (*model.tokenizer.encode(text), end)])
+
+
+def cut(streams: dict[str, NDArray[np.int64]]) -> Text:
     """Source → token ids (tokens). Raises BadInput where none predicts a token."""
     windows, counts, sources = [], [], []
-    for name, stream in streams.items():
-        for start in range(0, len(stream) - 1, CONTEXT):
-            window = stream[start : start + CONTEXT + 1].astype(np.int64)
+    for name, ids in streams.items():
+        for start in range(0, len(ids) - 1, CONTEXT):
+            window = ids[start : start + CONTEXT + 1]
             windows.append(np.pad(window, (0, CONTEXT + 1 - len(window))))
             counts.append(len(window) - 1)
             sources.append(name)

@@ -26,7 +26,7 @@ def model():
 @pytest.fixture(scope="module")
 def some(model) -> loss.Text:
     """The first, the last and a few windows of two sources; both last ones are short."""
-    whole = loss.cut({n: mixture.encode(model.tokenizer.inner, mixture.read_text(n)) for n in ("electron-zh", "gnome-en")})
+    whole = loss.cut({n: loss.stream(model, mixture.read_text(n)) for n in ("electron-zh", "gnome-en")})
     kept = np.array([0, 1, 2, 22, 23, 24, 25, 63])
     return loss.Text(whole.tokens[kept], whole.counts[kept], whole.sources[kept])
 
@@ -55,9 +55,10 @@ def test_the_whole_text_is_the_one_that_was_trained_against(model):
     counts of tokens, and of one source the published loss."""
     final = json.loads((FOLDER / "training-log.json").read_text(encoding="utf-8"))["final"]
     whole = loss.read_text(model)
+    assert loss.stream(model, mixture.read_text("tang")).tolist() == mixture.encode(model.tokenizer.inner, mixture.read_text("tang")).tolist()
     for name, row in final["sources"].items():
         assert whole.counts[whole.sources == name].sum() == row["tokens"], name
-    text = loss.cut({"gnome-zh": mixture.encode(model.tokenizer.inner, mixture.read_text("gnome-zh"))})
+    text = loss.cut({"gnome-zh": loss.stream(model, mixture.read_text("gnome-zh"))})
     assert loss.losses(model.weights, text).sum() / text.counts.sum() == pytest.approx(final["sources"]["gnome-zh"]["nats_per_token"], abs=1e-6)
 
 
