@@ -82,7 +82,7 @@ def draw(result: Result, scene: Scene) -> View:
     if p.model == DRAWN:
         said += words("simplified_drawn", spread=f"{DRAWN_SPREAD:g}")
     return View(
-        picture=Stage(_stage(result, scene), height=640),
+        picture=Stage(_stage(result, scene), height=640, picks=("row",)),
         readouts=_readouts(result, scene.before, words, scene.lang),
         sentence=_sentence(result, words, scene.lang),
         rows=_rows(result),
@@ -107,7 +107,7 @@ def _stage(result: Result, scene: Scene) -> dict[str, Any]:
         "blocks": _blocks(row, shown, numbers), "levels": numbers.levels,
         "codes": {"first": numbers.smallest, "shares": _short(share), "old": _short(np.array(before.whole.codes) / before.whole.weights) if same_codes else None,
                   "zero": 0 if numbers.symmetric else None},
-        "errors": [_short(line, 3) for line in whole.errors], "place": (result.number + 0.5) / whole.rows,
+        "errors": [_short(line, 3) for line in whole.errors], "place": (result.number + 0.5) / whole.rows, "rows": whole.rows,
         "says": {
             "row": f"{result.number:,}", "matrix": _name(result, words), "shown": f"{shown:,}", "width": f"{whole.width:,}", "rows": f"{whole.rows:,}",
             "weights": f"{whole.weights:,}", "zeros": amount(result.zero_share, "ratio", scene.lang), "part": words("part", shown=f"{shown:,}") if shown < whole.width else "",

@@ -19,6 +19,11 @@ export function draw(svg, data, t, tools) {
   const lines = notice(data, tools.width, tools), said = lines.map((line, i) => text(12, 16 + NOTICE * i, tools.esc(line))).join('');
   const mark = lines.length ? `<rect x="0" y="0" width="3" height="${NOTICE * lines.length + 2}" fill="${tools.colour('accent')}"/>` : '';
   svg.innerHTML = `${mark}${said}<g transform="translate(0 ${above(lines)})">` + row(data, reach(data), tools) + codes(data, { x: 0, y: p.below, w: p.panel }, tools) + map(data, { x, y, w: p.panel }, tools) + '</g>';
+  svg.onclick = (event) => {   // a place in the map is a row
+    if (!event.target.closest('.map')) return;
+    const box = event.target.closest('.map').getBoundingClientRect(), rows = data.rows;
+    tools.pick('row', Math.min(rows - 1, Math.max(0, Math.floor(((event.clientY - box.top) / box.height) * rows))));
+  };
 }
 
 const r = (x) => Math.round(x * 10) / 10;
@@ -105,7 +110,7 @@ function map(data, { x, y, w }, tools) {
   data.errors.forEach((line, j) => line.forEach((v, i) => { levels[Math.min(TONES - 1, Math.floor((v / most) * TONES))] += `M${X(i)} ${Y(j)}H${X(i + 1)}V${Y(j + 1)}H${X(i)}Z`; }));
   const fill = (k) => `fill="${c('rejected')}" fill-opacity="${((k + 0.5) / TONES).toFixed(3)}" shape-rendering="crispEdges"`;
   let out = head(x, y, tools.words('map'), tools) + levels.map((d, k) => `<path d="${d}" ${fill(k)}/>`).join('');
-  out += `<rect x="${r(x)}" y="${r(top)}" width="${room}" height="${SMALL}" fill="none" stroke="${c('hairline')}"/>`;
+  out += `<rect class="map" x="${r(x)}" y="${r(top)}" width="${room}" height="${SMALL}" fill="transparent" stroke="${c('hairline')}" style="cursor:pointer"><title>${tools.words('choose')}</title></rect>`;
   const at = top + data.place * SMALL, key = top + SMALL + 10, long = Math.min(room, 260), step = steps(most);
   out += `<path d="M${r(x + room + 2)} ${r(at)}l8 -5v10z" fill="${c('ink')}"/>` + text(x + room + 14, Math.min(Math.max(at + 4.5, top + 10), top + SMALL), tools.words('here', data.says), 'class="small" font-weight="600"');
   for (let k = 0; k < TONES; k++) out += `<path d="M${Math.round(x + (k / TONES) * long)} ${r(key)}H${Math.round(x + ((k + 1) / TONES) * long)}v8H${Math.round(x + (k / TONES) * long)}z" ${fill(k)}/>`;

@@ -38,7 +38,8 @@ def test_the_picture_is_the_quantized_row(params):
         places = (np.array(data["restored"][start:end]) - low) / step
         assert np.abs(places - np.rint(places)).max() < 0.05 and -0.5 < places.min() and places.max() < data["levels"] - 0.5
     assert sum(data["codes"]["shares"]) == pytest.approx(1, abs=1e-3) and len(data["codes"]["shares"]) == data["levels"]
-    assert np.array(data["errors"]).shape == found.whole.errors.shape
+    assert np.array(data["errors"]).shape == found.whole.errors.shape and data["rows"] == len(weights)
+    assert data["place"] == pytest.approx((p.row + 0.5) / len(weights)) and view(found).picture.picks == ("row",)
 
 
 def test_what_it_opens_at_teaches_something():
