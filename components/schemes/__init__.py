@@ -311,7 +311,7 @@ def _readouts(result: Result, scene: Scene) -> tuple[Readout, ...]:
     return (
         Readout(words("readout.change"), signed(p.change), words("unit.nats"), was(lambda q: signed(q.change)), words("interval", low=shown(p.change)[1], high=shown(p.change)[2])),
         Readout(words("readout.perplexity"), f"×{math.exp(p.change.value):.3f}" if p.change.value < 2 else "×" + digits(math.exp(p.change.value)), "", was(lambda q: f"×{math.exp(q.change.value):.3f}"),
-                words(f"verdict.{p.judged}" if result.floor or p.judged == "none" else "verdict.unjudged")),
+                _verdict(p, result, words)),
         Readout(words("readout.bits"), _bits(p.stored.bits_per_weight), words("unit.bits"), was(lambda q: _bits(q.stored.bits_per_weight)), words("note.bits")),
         Readout(words("readout.bytes"), bytes_, unit, was(lambda q: amount(q.stored.bytes, "B", lang)), words("note.bytes", times=digits(4 * _weights(result.params.model) / p.stored.bytes))),
         Readout(words("readout.large"), *short(large, "B", lang), was(lambda q: amount(_large(q.scheme)[0], "B", lang)), words("note.large", speed=amount(bandwidth / large, "token/s", lang))),
@@ -415,35 +415,38 @@ def _card(result: Result, scene: Scene) -> str:
 
 
 TABLE = ("scheme", "family", "bits", "bytes", "change", "interval", "verdict")
+CHOSEN = ' style="background:var(--lab-accent-soft);font-weight:650"'
 SIGNS: Mapping[Verdict, tuple[str, str]] = {"none": ("○", "accepted"), "noise": ("◐", "draft"), "beyond": ("●", "rejected")}
+
+
+ORDER = {
+    "bits": lambda p: (p.stored.model_bits_per_weight, p.change.value),
+    "loss": lambda p: p.change.value,
+    "family": lambda p: (FAMILIES.index(p.scheme.family), p.stored.bits_per_weight),
+}
 
 
 def _table(result: Result, scene: Scene) -> str:
     words, lang = scene.words, scene.lang
-    order = {"bits": lambda p: (p.stored.model_bits_per_weight, p.change.value), "loss": lambda p: p.change.value, "family": lambda p: (FAMILIES.index(p.scheme.family), p.stored.bits_per_weight)}
-    cell = "padding:5px 14px 5px 0;border-top:1px solid var(--lab-hairline);white-space:nowrap;"
-    number = cell + "text-align:right;font-family:var(--lab-figures);font-variant-numeric:tabular-nums;"
-    top = cell + "position:sticky;top:0;background:var(--lab-paper);color:var(--lab-muted);font-weight:500;border-top:0;text-align:"
-    heads = "".join(f'<th scope="col" style="{top}{"right" if c in TABLE[2:6] else "left"}">{html.escape(words(f"table.{c}"))}</th>' for c in TABLE)
+    heads = "".join(f'<th scope="col" style="position:sticky;top:0;background:var(--lab-paper)">{html.escape(words(f"table.{c}"))}</th>' for c in TABLE)
     lines = []
-    for p in sorted(result.shown, key=order[result.params.sort]):
+    for p in sorted(result.shown, key=ORDER[result.params.sort]):
         sign, tone = SIGNS[p.judged]
-        if not result.floor and p.judged == "noise":
-            said = words("verdict.unjudged")
-        else:
-            said = words(f"verdict.{p.judged}")
-        chosen = "background:var(--lab-accent-soft);font-weight:650;" if p is result.chosen else ""
-        cells = (
-            (cell, html.escape(p.scheme.id)), (cell, html.escape(words(f"option.family.{p.scheme.family}"))), (number, _bits(p.stored.bits_per_weight)),
-            (number, amount(p.stored.bytes, "B", lang)), (number, signed(p.change)), (number, " … ".join(shown(p.change)[1:])),
-            (cell, f'<span style="color:var(--lab-{tone})" aria-hidden="true">{sign}</span> {html.escape(said)}'),
-        )  # fmt: skip
-        lines.append("<tr>" + "".join(f'<td style="{style}{chosen}">{text}</td>' for style, text in cells) + "</tr>")
+        figures = (_bits(p.stored.bits_per_weight), amount(p.stored.bytes, "B", lang), signed(p.change), " … ".join(shown(p.change)[1:]))
+        lines.append(
+            f"<tr{CHOSEN if p is result.chosen else ''}><td>{p.scheme.id}</td><td>{html.escape(words(f'option.family.{p.scheme.family}'))}</td>"
+            + "".join(f'<td class="n">{figure}</td>' for figure in figures)
+            + f'<td><span style="color:var(--lab-{tone})" aria-hidden="true">{sign}</span> {html.escape(_verdict(p, result, words))}</td></tr>'
+        )
     title = html.escape(words("table.title", n=len(result.shown), order=words(f"option.sort.{result.params.sort}")))
     return (
-        f'<p style="margin:12px 0 4px;font-weight:600">{title}</p><div class="lab-scroll" tabindex="0" role="region" aria-label="{title}" style="max-height:26rem;overflow:auto">'
-        f'<table style="border-collapse:collapse;font-size:14px;width:100%"><thead><tr>{heads}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
+        f'<p style="margin:12px 0 4px;font-weight:600">{title}</p><div class="lab-papers lab-ledger"><div class="lab-scroll" tabindex="0" role="region" aria-label="{title}" '
+        f'style="max-height:26rem;overflow:auto"><table style="width:100%"><thead><tr>{heads}</tr></thead><tbody>{"".join(lines)}</tbody></table></div></div>'
     )
+
+
+def _verdict(p: Point, result: Result, words: Words) -> str:
+    return words(f"verdict.{p.judged}" if result.floor or p.judged == "none" else "verdict.unjudged")
 
 
 # ---- rows, papers
