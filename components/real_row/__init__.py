@@ -99,7 +99,8 @@ def _stage(result: Result, scene: Scene) -> dict[str, Any]:
     row, whole, before, words = result.row, result.whole, scene.before, scene.words
     shown = min(SHOWN, whole.width)
     numbers = Uniform(result.params.bits, result.params.symmetric)
-    same_row, same_codes = _same(before, result, "model", "matrix", "row"), _same(before, result, "model", "matrix", "bits", "symmetric")
+    same_row = _same(before, result, "model", "matrix", "row")
+    same_codes = _same(before, result, "model", "matrix", "bits", "symmetric") and before.whole.codes != whole.codes
     share = np.array(whole.codes) / whole.weights
     return {
         "weights": _short(row.weights[:shown]), "restored": _short(row.restored[:shown]),
@@ -107,7 +108,7 @@ def _stage(result: Result, scene: Scene) -> dict[str, Any]:
         "blocks": _blocks(row, shown, numbers), "levels": numbers.levels,
         "codes": {"first": numbers.smallest, "shares": _short(share), "old": _short(np.array(before.whole.codes) / before.whole.weights) if same_codes else None,
                   "zero": 0 if numbers.symmetric else None},
-        "errors": [_short(line, 3) for line in whole.errors], "place": (result.number + 0.5) / whole.rows, "rows": whole.rows,
+        "errors": [_short(line, 3) for line in whole.errors], "place": (result.number + 0.5) / whole.rows, "worst": whole.worst,
         "says": {
             "row": f"{result.number:,}", "matrix": _name(result, words), "shown": f"{shown:,}", "width": f"{whole.width:,}", "rows": f"{whole.rows:,}",
             "weights": f"{whole.weights:,}", "zeros": amount(result.zero_share, "ratio", scene.lang), "part": words("part", shown=f"{shown:,}") if shown < whole.width else "",

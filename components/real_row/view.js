@@ -19,10 +19,9 @@ export function draw(svg, data, t, tools) {
   const lines = notice(data, tools.width, tools), said = lines.map((line, i) => text(12, 16 + NOTICE * i, tools.esc(line))).join('');
   const mark = lines.length ? `<rect x="0" y="0" width="3" height="${NOTICE * lines.length + 2}" fill="${tools.colour('accent')}"/>` : '';
   svg.innerHTML = `${mark}${said}<g transform="translate(0 ${above(lines)})">` + row(data, reach(data), tools) + codes(data, { x: 0, y: p.below, w: p.panel }, tools) + map(data, { x, y, w: p.panel }, tools) + '</g>';
-  svg.onclick = (event) => {   // a place in the map is a row
-    if (!event.target.closest('.map')) return;
-    const box = event.target.closest('.map').getBoundingClientRect(), rows = data.rows;
-    tools.pick('row', Math.min(rows - 1, Math.max(0, Math.floor(((event.clientY - box.top) / box.height) * rows))));
+  svg.onclick = (event) => {   // a line of the map stands for its worst row
+    const box = event.target.closest('.map')?.getBoundingClientRect(), n = data.worst.length;
+    if (box) tools.pick('row', data.worst[Math.min(n - 1, Math.max(0, Math.floor(((event.clientY - box.top) / box.height) * n)))]);
   };
 }
 

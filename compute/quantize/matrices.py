@@ -115,7 +115,8 @@ def _cells(size: int) -> int:
 class Whole:
     """Of all weights of a matrix. relative_rms: √(Σ(ŵ − w)² / Σw²). codes: how many weights have each code, from the grid's
     smallest on. zeros: weights that were not 0 and are now. errors (up, across): the same √ of ratio for cells of the matrix, each
-    over the whole matrix's mean square. peak: the largest of all rows' max |w| / RMS, peak_row where."""
+    over the whole matrix's mean square. worst: for each line of cells, its row with the largest error. peak: the largest of all
+    rows' max |w| / RMS, peak_row where."""
 
     rows: int
     width: int
@@ -124,6 +125,7 @@ class Whole:
     codes: tuple[int, ...]
     zeros: int
     errors: NDArray[np.float32]
+    worst: tuple[int, ...]
     peak: float
     peak_row: int
 
@@ -155,7 +157,7 @@ def whole(source: Source, grid: Grid) -> Whole:
     """Adds up band by band: no more than a band is in memory twice. Raises BadInput for groups that do not fill a row."""
     steps, across = _common(source, grid), _cells(source.width)
     low, count = (grid.numbers.smallest, grid.numbers.levels) if isinstance(grid.numbers, Uniform) else (0, grid.numbers.levels)
-    codes, zeros, square, errors, peaks, bits = np.zeros(count, np.int64), 0, 0.0, [], [], 0
+    codes, zeros, square, errors, worst, peaks, bits = np.zeros(count, np.int64), 0, 0.0, [], [], [], 0
     for band in source:
         made = _onto(band, grid, steps)
         restored = made.restored()
@@ -165,7 +167,9 @@ def whole(source: Source, grid: Grid) -> Whole:
         square += squares.sum()
         peaks.append(np.abs(band).max(1) / np.sqrt(np.maximum(squares / source.width, 1e-30)))
         restored -= band
-        errors.append(np.square(restored, out=restored).sum(0, dtype=np.float64).reshape(across, -1).sum(1))
+        np.square(restored, out=restored)
+        worst.append(len(worst) * len(band) + int(restored.sum(1).argmax()))
+        errors.append(restored.sum(0, dtype=np.float64).reshape(across, -1).sum(1))
         bits += made.bits
     if grid.block == "tensor":
         bits -= (source.bands - 1) * (made.bits - band.size * grid.numbers.bits)  # what the matrix has once
@@ -174,7 +178,7 @@ def whole(source: Source, grid: Grid) -> Whole:
     cell = source.rows * source.width / lost.size
     return Whole(
         source.rows, source.width, bits, float(np.sqrt(lost.sum() / square)) if square else 0.0, tuple(codes.tolist()), zeros,
-        np.sqrt(lost / cell / mean if mean else lost).astype(np.float32), float(peak.max()), int(peak.argmax()),
+        np.sqrt(lost / cell / mean if mean else lost).astype(np.float32), tuple(worst), float(peak.max()), int(peak.argmax()),
     )  # fmt: skip
 
 

@@ -35,6 +35,8 @@ def test_bands_add_up_to_the_whole(name, grid):
     for j, i in ((0, 0), (up - 1, 0), (up // 2, across - 1)):
         cell = off[j * weights.shape[0] // up : (j + 1) * weights.shape[0] // up, i * weights.shape[1] // across : (i + 1) * weights.shape[1] // across]
         assert found.errors[j, i] == pytest.approx(np.sqrt((cell**2).mean() / (weights.astype(float) ** 2).mean()), rel=1e-4)
+    lost = (off**2).sum(1).reshape(up, -1)
+    assert list(found.worst) == [i * lost.shape[1] + row for i, row in enumerate(lost.argmax(1))]
     peaks = np.abs(weights).max(1) / np.sqrt((weights.astype(float) ** 2).mean(1))
     assert found.peak_row == peaks.argmax() and found.peak == pytest.approx(peaks.max())
 
