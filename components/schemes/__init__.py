@@ -243,7 +243,7 @@ def _stage(result: Result, scene: Scene) -> dict[str, Any]:
         near = 1.35 * floor if floor else max(10 * SMALL_CHANGE, sorted(c.high for c in changes)[len(changes) // 2] * 1.5)
         scale = {"kind": "linear", "linear": 0, "low": -near / 8, "high": min(near, most * 1.25)}
     return {
-        "part": "chart", "scale": scale | {"ticks": _ticks(scale)}, "floor": floor, "lanes": [lane for lane in LANES if any(p.lane == lane for p in result.shown)],
+        "part": "chart", "scale": scale | {"ticks": _ticks(scale)}, "floor": floor, "floorHigh": noise_floor().high if floor and result.domain == "all" else floor, "lanes": [lane for lane in LANES if any(p.lane == lane for p in result.shown)],
         "points": [
             {
                 "id": p.scheme.id, "x": p.stored.bits_per_weight, "lane": p.lane, "y": p.change.value, "low": p.change.low, "high": p.change.high,

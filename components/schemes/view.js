@@ -92,6 +92,7 @@ function mark(family, x, y, tone, c, more = '', size = 1) {
 function ground(box, data, Y, axis, tools) {   // band, grid, zero
   const c = tools.colour;
   let out = data.floor ? rect(box.x, Y(data.floor), box.w, Y(-data.floor) - Y(data.floor), c('accepted'), 'fill-opacity=".11"') : '';
+  if (data.floorHigh > data.floor) out += rect(box.x, Y(data.floorHigh), box.w, Y(data.floor) - Y(data.floorHigh), c('accepted'), 'fill-opacity=".045"');   // how far the floor itself is known
   for (const v of data.scale.ticks) {
     if (v !== 0) out += rect(box.x, Y(v), box.w, 1, c('grid'));
     if (axis) out += text(box.x - 8, Y(v) + 4.5, tick(v), 'class="small figure muted" text-anchor="end"');
