@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compute import facts, numbers
+from compute import facts, numbers, precompute
 
 READ, LOADED = 25_623_920_640, 27_781_427_952  # parameters of the anchor: multiplied with for a token; loaded
 HEAD = 248_320 * 5120
@@ -41,6 +41,7 @@ FREE_INT4 = MEMORY - READ * FOUR - (LOADED - READ) * 2  # what is not multiplied
         ("anchor.g32.bytes", READ * 4.5 / 8),
         ("anchor.g32.decode_bound", BANDWIDTH / (READ * 4.5 / 8)),
         ("anchor.head_share", HEAD / READ),
+        ("smollm2.head_share", 49_152 * 576 / (49_152 * 576 + 30 * (576 * (576 + 2 * 192) + 576 * 576 + 3 * 576 * 1536))),
         ("anchor.head16.bytes", (READ - HEAD) * FOUR + HEAD * 2),
         ("anchor.head16.decode_bound", BANDWIDTH / ((READ - HEAD) * FOUR + HEAD * 2)),
         ("anchor.batch1.speedup", (READ * 2 + 4096 * KV + 2 * STATE) / (READ * FOUR + 4096 * KV + 2 * STATE)),
@@ -124,3 +125,12 @@ def test_gptq_is_nearer_in_the_output_and_farther_in_the_weights():
     opened = run(Params())
     assert (opened.params.matrix, opened.params.bits) == ("1.out", 3)
     assert opened.whole["gptq_output"] == said["gptq", "output"] and opened.whole["rtn_weight"] == said["rtn", "weight"]
+
+
+def test_the_noise_floor_is_as_wide_as_five_trainings_leave_it():
+    """Catches: σ taken for 3σ, n for n − 1. Quantiles of χ² with four degrees of freedom from its table: 0.4844 and 11.143."""
+    losses = precompute.trace("quantize.noise_floor")["losses"]
+    three_sigma = 3 * float(np.std(losses, ddof=1))
+    assert numbers.resolve("~quantize.noise_floor").value == pytest.approx(three_sigma, rel=1e-9)
+    assert numbers.resolve("=quantize.floor.low").value == pytest.approx(three_sigma * (4 / 11.143) ** 0.5, rel=1e-3)
+    assert numbers.resolve("=quantize.floor.high").value == pytest.approx(three_sigma * (4 / 0.4844) ** 0.5, rel=1e-3)

@@ -3,6 +3,8 @@ of the promise."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from compute import facts, kv, roofline
@@ -12,6 +14,7 @@ from compute.quantize import matrices
 from compute.quantize.examples import WORKED, squeeze
 from compute.quantize.examples import weights as few
 from compute.quantize.grid import Block, Grid, Quantized, Uniform, quantize, storage_bits
+from compute.quantize.paired import noise_floor
 from compute.quantize.schemes import REST_BITS, SCHEMES
 
 CONTEXT, FULL_BATCH = 4096, 58  # lesson 1's
@@ -171,6 +174,13 @@ def _():
     return computed(bandwidth / _with_plain_head(), "token/s", "bandwidth / bytes", bandwidth=bandwidth, bytes=_with_plain_head())
 
 
+@claim("quantize.smollm2.head_share", "SmolLM2 的 lm_head 占相乘参数的比例", "lm_head's share of SmolLM2's multiplied parameters")
+def _():
+    model = facts.model("smollm2-135m")
+    head = sum(m.per_token for m in model.matrices if m.name == "lm_head")
+    return computed(head / model.parameters_per_token, "ratio", "lm_head / parameters", lm_head=head, parameters=model.parameters_per_token)
+
+
 # ---- the anchor, with a context and with company
 
 
@@ -328,3 +338,37 @@ for _method, _zh in (("rtn", "直接舍入"), ("gptq", "GPTQ")):
         claim(f"quantize.gptq.{_method}.{_what}", f"mini-256 的 1.out，3 位，{_zh}：{_zh_what}", f"1.out of mini-256, 3 bits, {_method.upper()}: {_en_what}")(
             lambda method=_method, what=_what: _stepped(method, what)
         )
+
+
+# ---- the noise floor: its own uncertainty
+
+for _end, _zh, _en in (("low", "下端", "lower end"), ("high", "上端", "upper end")):
+    claim(f"quantize.floor.{_end}", f"噪声带的 95% 区间：{_zh}", f"95 % interval of the noise floor: {_en}")(
+        lambda end=_end: computed(
+            getattr(noise_floor(), end), "nat/token", "3σ · √((n − 1) / χ²), n = 5 trainings", floor=noise_floor().value, trainings=len(noise_floor().losses)
+        )
+    )
+
+
+@claim("quantize.floor.steps", "噪声带的每次训练有多少步", "steps of each training behind the noise floor")
+def _():
+    return computed(noise_floor().steps, "step", "steps of the recipe in data/checkpoints/noise-floor.json", tokens=noise_floor().tokens)
+
+
+# ---- one scheme on each kind of text
+
+DOMAINS_OF = "int4-channel"
+
+for _domain, _zh, _en in (
+    ("modern", "现代中文", "modern Chinese"), ("classical", "古文诗词", "classical Chinese"), ("english", "英文", "English"),
+    ("stories", "中文故事", "Chinese stories"), ("stories-en", "英文故事", "English stories"),
+):  # fmt: skip
+
+    def _on(domain=_domain) -> Quantity:
+        from compute import precompute
+
+        told = precompute.trace(f"quantize.{MINI}.{DOMAINS_OF}.loss_change")["domains"][domain]
+        made = computed(told["change"], "nat/token", "loss(scheme) − loss(fp32) on this kind of text", model=MINI, scheme=DOMAINS_OF, domain=domain, tokens=told["tokens"])
+        return replace(made, interval95=(told["low"], told["high"]))
+
+    claim(f"quantize.mini.{DOMAINS_OF}.{_domain}", f"{DOMAINS_OF}，{MINI}，{_zh}：损失比 fp32 多多少", f"{DOMAINS_OF} on {MINI}, {_en}: loss above fp32")(_on)

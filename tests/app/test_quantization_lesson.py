@@ -77,3 +77,24 @@ def test_smoothing_repairs_what_was_planted_and_harms_where_there_is_nothing_to_
     assert said("~quantize.layers.3.qkv.smooth_error") < said("~quantize.layers.3.qkv.w8a8_error")
     assert said("~quantize.layers.3.down.smooth_error") > said("~quantize.layers.3.down.w8a8_error")
     assert said("~quantize.layers.3.down.outlier") > said("~quantize.layers.3.qkv.outlier")
+
+
+def test_the_kinds_of_text_that_lose_most_and_least():
+    """Catches: another scheme or another order than the text gives: modern Chinese suffers most, stories least."""
+    seen = opened("schemes")[0]
+    assert seen.chosen.scheme.id == "int4-channel"
+    changes = {domain: said(f"=quantize.mini.int4-channel.{domain}") for domain in ("modern", "classical", "english", "stories", "stories-en")}
+    assert sorted(changes, key=changes.get)[-1] == "modern" and set(sorted(changes, key=changes.get)[:2]) == {"stories", "stories-en"}
+    assert changes["modern"] > 2 * changes["stories-en"]
+
+
+def test_what_the_text_says_of_four_bits():
+    """Catches: figures that no longer stand in the order of the sentence, or on the side of the noise floor that it names."""
+    lost = {name: said(f"~quantize.mini-256.{name}.loss_change") for name in ("int8-channel", "int4-tensor", "int4-channel", "int4-g128", "int4-g64", "int4-g32", "nf4", "mxfp4", "int3-g32")}
+    bits = {name: said(f"=quantize.bits.{name}") for name in ("int4-g64", "int4-g32", "nf4", "mxfp4")}
+    assert lost["int4-channel"] > lost["int4-g128"] > lost["int4-g64"] > lost["int4-g32"]
+    assert bits["nf4"] == bits["int4-g32"] and lost["nf4"] < lost["int4-g32"]
+    assert bits["mxfp4"] == bits["int4-g64"] and lost["mxfp4"] > lost["int4-g64"]
+    floor, low = said("~quantize.noise_floor"), said("=quantize.floor.low")
+    assert lost["int4-channel"] < floor < min(lost["int4-tensor"], lost["int3-g32"])
+    assert sum(lost[name] > low for name in ("int4-channel", "int4-g128", "int4-g64")) == 3
