@@ -184,8 +184,8 @@ def _sentence(result: Result, t: int, words: Words) -> str:
     if p.preset == "worked":
         return words(
             "sentence.worked", rounded=words(f"sentence.rounded.{_kind(result.grid.numbers)}", zero=group.zero), weights=", ".join(map(place, group.weights)), scale=step(group.scale), codes=", ".join(_codes(result, group)),
-            restored=", ".join(place(r, 3) for r in group.restored), error=digits(100 * made.relative_error), zeros=made.zeros,
-        )  # fmt: skip
+            restored=", ".join(place(r, 3) for r in group.restored), error=digits(100 * made.relative_error),
+        ) + words("sentence.zeros.some" if made.zeros else "sentence.zeros.none", zeros=made.zeros)  # fmt: skip
     how = words(f"sentence.{p.numbers}", bits=result.grid.numbers.bits)
     if len(made.groups) > 1:
         how += words("sentence.groups", n=len(made.groups), each=len(group.weights))
@@ -272,19 +272,20 @@ def _even(numbers: Uniform | Table) -> bool:
 def _derivation(result: Result, t: int, words: Words) -> str:
     made, numbers, outlier = result.made[t], result.grid.numbers, result.outliers[t]
     group = next((g for g in made.groups if outlier in g.weights), made.groups[0])
-    w, q, r = next(((w, q, r) for w, q, r in zip(group.weights, group.codes, group.restored) if w and w != outlier), (group.weights[0], group.codes[0], group.restored[0]))
+    lines = sorted(zip(group.weights, group.codes, group.restored), key=lambda line: (line[0] in (0, outlier), line[2] == 0))
+    w, q, r = lines[0]  # the first that is neither the outlier nor squeezed to 0, if there is one
     low, high = min(*group.weights, 0.0), max(*group.weights, 0.0)
     given = dict(
         most=f"{max(map(abs, group.weights)):g}", largest=f"{numbers.largest:g}", exact=f"{group.exact_scale:.5f}", scale=f"{group.scale:.5f}",
-        low=f"{low:g}", high=f"{high:g}", zero=group.zero, w=f"{w:g}", quotient=f"{w / group.scale:.3f}", q=q, restored=f"{r:.4f}", error=f"{abs(r - w):.4f}",
+        low=f"{low:g}", high=f"{high:g}", zero=group.zero, w=f"{w:g}", name=place(w), quotient=f"{w / group.scale:.3f}", q=q, restored=f"{r:.4f}", error=f"{abs(r - w):.4f}",
         percent=digits(100 * abs(r - w) / abs(w)) if w else "0",
     )  # fmt: skip
     if isinstance(numbers, Table):
         given["q"] = f"{numbers.values[q]:.4g}"
     said = words(f"derivation.{_kind(numbers)}", **given)
     zeros = "" if _even(numbers) else f" + {len(made.groups)} \\times {numbers.bits}"
-    more = "" if _even(numbers) else words("derivation.zeros", groups=len(made.groups), bits=numbers.bits)
-    return said + words(
+    more = "" if _even(numbers) else words("derivation.zeros", bits=numbers.bits)
+    return said + "\n" + words(
         "derivation.storage", count=made.count, bits=numbers.bits, groups=len(made.groups), more=more, zeros=zeros, total=made.bits, each=digits(made.bits_per_weight),
         size=digits(result.bytes / 1e9), bandwidth=digits(result.bandwidth / 1e9, 4), speed=digits(result.tokens_per_second),
     )  # fmt: skip
