@@ -4,6 +4,7 @@ of the promise."""
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from compute.quantize import matrices
 from compute.quantize.examples import WORKED, squeeze
 from compute.quantize.examples import weights as few
 from compute.quantize.grid import Block, Grid, Quantized, Uniform, quantize, storage_bits
-from compute.quantize.paired import noise_floor
+from compute.quantize.paired import Change, Verdict, noise_floor, verdict
 from compute.quantize.schemes import REST_BITS, SCHEMES
 
 CONTEXT, FULL_BATCH = 4096, 58  # lesson 1's
@@ -353,6 +354,52 @@ for _end, _zh, _en in (("low", "下端", "lower end"), ("high", "上端", "upper
 @claim("quantize.floor.steps", "噪声带的每次训练有多少步", "steps of each training behind the noise floor")
 def _():
     return computed(noise_floor().steps, "step", "steps of the recipe in data/checkpoints/noise-floor.json", tokens=noise_floor().tokens)
+
+
+# ---- the whole model: which schemes differ, and from what
+
+
+def _measured() -> dict[str, Change]:
+    """Every scheme that is stored for mini-256, with its change of loss: the points of the picture."""
+    from compute import precompute  # the store of measures knows the claims
+
+    kept = precompute.stored()
+    entries = {name: kept[key] for name in SCHEMES if (key := f"quantize.{MINI}.{name}.loss_change") in kept}
+    return {name: Change(e["value"], *e["interval95"], e["n"], 0) for name, e in entries.items()}
+
+
+def _judged() -> dict[str, Verdict]:
+    floor = noise_floor().value
+    return {name: verdict(change, floor) for name, change in _measured().items()}
+
+
+def _given() -> dict[str, Any]:
+    return {"model": MINI, "noise_floor": noise_floor().value}
+
+
+@claim("quantize.mini.schemes", "在 mini-256 上量过的方案", "schemes measured on mini-256")
+def _():
+    return computed(len(_measured()), "count", "entries quantize.mini-256.….loss_change", model=MINI)
+
+
+for _verdict, _zh, _en in (
+    ("none", "测不出差别的方案（95% 区间含零）", "schemes without a measurable difference (the 95 % interval holds zero)"),
+    ("noise", "测得出、没有超出噪声带的方案", "schemes whose difference is measurable and within the noise floor"),
+    ("beyond", "超出噪声带的方案", "schemes beyond the noise floor"),
+):
+    claim(f"quantize.mini.{_verdict}", f"mini-256 上{_zh}", f"{_en}, on mini-256")(
+        lambda which=_verdict: computed(list(_judged().values()).count(which), "count", f"schemes judged “{which}”", **_given())
+    )
+
+
+@claim("quantize.mini.least_bits", "mini-256 上没有超出噪声带的方案里，权重占位最少的", "fewest bits per weight among the schemes within the noise floor, on mini-256")
+def _():
+    from compute import precompute
+
+    judged = _judged()
+    bits = {name: precompute.stored()[f"quantize.{MINI}.{name}.bits_per_weight"]["value"] for name in judged if SCHEMES[name].weights and judged[name] != "beyond"}
+    least = min(bits, key=bits.get)
+    return computed(bits[least], "bit", "least bits per weight among those not beyond", scheme=least, **_given())
 
 
 # ---- one scheme on each kind of text

@@ -98,3 +98,12 @@ def test_what_the_text_says_of_four_bits():
     floor, low = said("~quantize.noise_floor"), said("=quantize.floor.low")
     assert lost["int4-channel"] < floor < min(lost["int4-tensor"], lost["int3-g32"])
     assert sum(lost[name] > low for name in ("int4-channel", "int4-g128", "int4-g64")) == 3
+
+
+def test_the_counts_are_those_of_the_picture():
+    """Catches: a verdict taken otherwise in prose than in the picture, planted or KV schemes counted in one of them only."""
+    seen = opened("schemes")[0]
+    assert said("=quantize.mini.schemes") == len(seen.points)
+    assert {v: said(f"=quantize.mini.{v}") for v in ("none", "noise", "beyond")} == {v: seen.count(v) for v in ("none", "noise", "beyond")}
+    kept = [p for p in seen.points if p.scheme.weights and p.judged != "beyond"]
+    assert said("=quantize.mini.least_bits") == pytest.approx(min(p.stored.bits_per_weight for p in kept), rel=1e-12)
