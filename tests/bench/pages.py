@@ -155,6 +155,7 @@ def update(page: Page, widget: str, control: str, act, rounds: int) -> Update:
 
 LESSON_ONE = f"/roofline?{SKIPPED}"
 OVERLAY = "/speculative?overlay.guess=skip"
+QUANTIZATION = "/quantization?grid.2.guess=skip"
 
 
 def updates(browser, url: str, rounds: int) -> list[Update]:
@@ -166,6 +167,8 @@ def updates(browser, url: str, rounds: int) -> list[Update]:
         (LESSON_ONE, "kv-stepper", "new tokens, arrow keys", lambda page: by_key(page, "kv-stepper", "new")),
         (LESSON_ONE, "kv-calculator", "context, arrow keys", lambda page: by_key(page, "kv-calculator", "context")),
         (OVERLAY, "overlay", "temperature, arrow keys", lambda page: by_key(page, "overlay", "temperature")),
+        (QUANTIZATION, "grid.2", "outlier, arrow keys", lambda page: by_key(page, "grid.2", "outlier")),
+        (QUANTIZATION, "real-row", "row, arrow keys", lambda page: by_key(page, "real-row", "row")),
     ):  # a page of its own each: the watcher of one would see the other's key
         page = visit(browser, url, address, lang="zh")
         if address == LESSON_ONE:
