@@ -1,5 +1,7 @@
 """FP8, FP4 with block scales, NF4: against torch's own types, the published code points, and torchao."""
 
+from fractions import Fraction
+
 import gguf
 import numpy as np
 import pytest
@@ -66,13 +68,23 @@ def test_fp8_weights_are_a_cast_of_the_scaled_row(name):
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 @given(data=st.data())
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 def test_nearest_is_nearest(table, data):
     """Catches: borders shifted by a place. The referee measures the distance to every value."""
     largest = float(np.float32(table.largest * 1.2))
     x = data.draw(arrays.arrays(np.float32, 20, elements=st.floats(-largest, largest, width=32)))
     distances = np.abs(x[:, None].astype(np.float64) - np.array(table.values))
     assert np.array_equal(distances[np.arange(20), nearest(x, table)], distances.min(1))
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_nearest_on_both_sides_of_every_border(table):
+    """Catches: a border rounded to the wrong side of the middle. The three float32 around each middle, by exact distances."""
+    points = np.array(table.values)
+    middles = ((points[1:] + points[:-1]) / 2).astype(np.float32)
+    x = np.concatenate([middles, np.nextafter(middles, np.float32(np.inf)), np.nextafter(middles, np.float32(-np.inf))])
+    distances = [[abs(Fraction(float(number)) - Fraction(value)) for value in table.values] for number in x]
+    assert all(row[place] == min(row) for row, place in zip(distances, nearest(x, table)))
 
 
 # ---- MXFP4
@@ -159,7 +171,8 @@ def test_a_small_block_of_nvfp4_keeps_a_scale():
 
 def test_nvfp4_of_almost_nothing():
     """Catches: a division by a float32 that underflowed."""
-    made = quantize(np.full((1, 16), 1e-44, np.float32), Grid(E2M1, 16, E4M3_SCALES))
+    with np.errstate(invalid="raise", divide="raise"):
+        made = quantize(np.full((1, 16), 1e-44, np.float32), Grid(E2M1, 16, E4M3_SCALES))
     assert not made.restored().any() and not made.steps.scales.any()
 
 
@@ -203,6 +216,16 @@ def test_double_quantization_written_out():
     assert np.isclose(mean[0], 2) and np.allclose(factors, [1 / 127, 1 / 127]) and [eight[0, 0], eight[128, 0], eight[256, 0]] == [-127, 0, 127]
     assert np.allclose(made.steps.scales[:, 0], weights[:, 0], atol=0.5 / 127 + 1e-6)
     assert made.bits == 257 * 64 * 4 + 257 * 8 + 32 * (2 + 1)
+
+
+def test_a_double_quantized_scale_is_never_negative():
+    """Catches: signs that turn over in a block of almost nothing. Scales 1, 2.5, 1, 1, 1, 1, 1, 1, 0, 0: mean 0.95, steps of 1.55 / 127
+    = 0.0122; 0 is −0.95 = −77.84 steps, rounded to −78, and −78 · 0.0122 + 0.95 = −0.002."""
+    weights = np.zeros((1, 64 * 10), np.float32)
+    weights[0, ::64] = [1, 2.5, 1, 1, 1, 1, 1, 1, 0, 0]
+    made = quantize(weights, Grid(NF4, 64, DOUBLE))
+    assert made.steps.kept[0][0, -1] == -78 and made.steps.scales[0, -1] == 0
+    assert not made.restored()[0, -64:].any()
 
 
 # ---- a published 4-bit file

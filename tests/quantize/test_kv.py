@@ -48,6 +48,7 @@ class Naive:
 @given(
     arrays.arrays(np.float32, st.tuples(st.integers(1, 5), st.sampled_from([2, 8])), elements=st.floats(-1e3, 1e3, width=32)), st.sampled_from(BITS)
 )
+@settings(deadline=None)
 def test_the_tensors_grid_is_numpy_s(x, bits):
     """Catches: two grids that drift apart: scales, zero points, codes, restored values, bit for bit."""
     made = quantize(x, Grid(Uniform(bits, symmetric=False), "channel"))
