@@ -1,7 +1,7 @@
 // A number line for each group: weights above, the grid below, lines between; what shares a grid point piles up under it.
 // The outlier can be dragged: every size has been computed, so the picture follows the hand and the server hears of the end.
 const HEAD = 34, LEGEND = 20, DROP = { least: 46, most: 116 }, CODES = 24, PITCH = 9, TALLEST = 12, R = 4, MANY = 5, AXIS = 36, GAP = 30, BREAK = 18;
-const COLUMNS = { 2: 2, 3: 3, 4: 2, 6: 3 }, WIDE = 720, TALL = 400, NEAR = 22, FAR_TICKS = [4, 8, 12];
+const COLUMNS = { 2: 2, 3: 3, 4: 2, 6: 3 }, WIDE = 720, TALL = 400, NEAR = 22, SETTLED_MS = 300, FAR_TICKS = [4, 8, 12];
 
 function plan(data, width, tools) {
   const n = data.strips.length, columns = width >= WIDE ? COLUMNS[n] ?? (n > 6 ? 4 : 1) : 1, rows = Math.ceil(n / columns);
@@ -16,7 +16,7 @@ export function height(data, width, tools) { return plan(data, width, tools).hei
 
 export function draw(svg, data, t, tools) {
   const p = plan(data, tools.width, tools), { local } = tools;
-  if (local.data !== data) Object.assign(local, { data, at: data.at });
+  if (local.data !== data) Object.assign(local, { data, at: local.moving ? local.at : data.at });   // a hand on the dot comes first
   const strips = data.strips.map((s, i) => (i === data.hit && !data.named ? data.hits[local.at] : s)), at = (i) => [(i % p.columns) * (p.room + GAP), Math.floor(i / p.columns) * p.strip];
   let out = strips.map((s, i) => strip(s, i, ...at(i), data, p, tools)).join('');
   for (let i = 0; i < p.columns; i++) out += axis(i * (p.room + GAP), p.rows * p.strip, data, p, tools);
@@ -127,30 +127,42 @@ function legend(data, width, tools, y = 0) {
   return { markup: out, height: y - top + 26 };
 }
 
-// The ringed dot: the picture shows the size nearest to the hand; the parameter is set when it lets go.
+// The ringed dot, by hand or arrow keys: the picture shows each size at once, and the parameter is set when it comes to rest.
 function draggable(svg, s, x, y, data, p, tools) {
-  const { local } = tools, { X, value } = scale(x, data, p), top = y + p.head - 6, at = X(s.dots[data.place][0]), c = tools.colour;
-  const hint = local.held ? '' : text(at, top + 24, `← ${tools.words('drag')} →`, `class="small" text-anchor="middle" style="fill:${c('accent')};paint-order:stroke;stroke:${c('paper')};stroke-width:4px"`);
-  svg.insertAdjacentHTML('beforeend', `<circle class="handle" cx="${r(at)}" cy="${r(top)}" r="${R + 4}" fill="transparent" stroke="${c('accent')}" stroke-width="2" style="cursor:ew-resize"/>${hint}`);
+  const { local } = tools, { X, value } = scale(x, data, p), top = y + p.head - 6, at = X(s.dots[data.place][0]), c = tools.colour, last = data.outliers.length - 1;
+  const said = tools.words('outlier', { value: data.outliers[local.at] }), hint = local.held || local.focus ? '' : text(at, top + 24, `← ${tools.words('drag')} →`, `class="small" text-anchor="middle" style="fill:${c('accent')};paint-order:stroke;stroke:${c('paper')};stroke-width:4px"`);
+  svg.insertAdjacentHTML('beforeend', `<circle class="handle" cx="${r(at)}" cy="${r(top)}" r="${R + 4}" fill="transparent" stroke="${c('accent')}" stroke-width="2" style="cursor:ew-resize" tabindex="0" role="slider" aria-valuemin="0" aria-valuemax="${data.outliers[last]}" aria-valuenow="${data.outliers[local.at]}" aria-label="${said}"/>${hint}`);
   svg.style.touchAction = 'pan-y';
-  const spot = (event) => { const box = svg.getBoundingClientRect(); return [(event.clientX - box.left) * (tools.width / box.width), event.clientY - box.top]; };
-  const size = (event) => { const v = value(spot(event)[0]); return data.outliers.reduce((best, o, i) => (Math.abs(o - v) < Math.abs(data.outliers[best] - v) ? i : best), 0); };
+  const handle = svg.querySelector('.handle'), spot = (event) => { const box = svg.getBoundingClientRect(); return [(event.clientX - box.left) * (tools.width / box.width), event.clientY - box.top]; };
+  const nearest = (v) => data.outliers.reduce((best, o, i) => (Math.abs(o - v) < Math.abs(data.outliers[best] - v) ? i : best), 0);
+  const show = (i) => { if (i !== local.at) { local.at = i; tools.redraw(); } };
+  const settle = () => { local.moving = false; if (local.at !== local.data.at) tools.pick('outlier', data.outliers[local.at]); };
+
+  if (local.focus) handle.focus({ preventScroll: true });   // each drawing makes a new one
+  handle.onfocus = () => { local.focus = true; };
+  handle.onblur = () => setTimeout(() => { if (handle.isConnected) local.focus = false; });
+  handle.onkeydown = (event) => {
+    const to = { ArrowRight: local.at + 1, ArrowUp: local.at + 1, ArrowLeft: local.at - 1, ArrowDown: local.at - 1, Home: 0, End: last }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    event.stopPropagation();
+    local.moving = true;
+    clearTimeout(local.settling);
+    local.settling = setTimeout(settle, SETTLED_MS);
+    show(Math.min(last, Math.max(0, to)));
+  };
   svg.onpointerdown = (event) => {
     const [px, py] = spot(event);
     if (Math.abs(px - at) > NEAR || Math.abs(py - top) > NEAR) return;
-    local.held = true;
+    local.held = local.moving = true;
     svg.setPointerCapture(event.pointerId);
     event.preventDefault();
   };
-  svg.onpointermove = (event) => {
-    if (!local.held || size(event) === local.at) return;
-    local.at = size(event);
-    tools.redraw();
-  };
+  svg.onpointermove = (event) => { if (local.held) show(nearest(value(spot(event)[0]))); };
   svg.onpointerup = svg.onpointercancel = () => {
     if (!local.held) return;
     local.held = false;
     tools.redraw();
-    if (local.at !== data.at) tools.pick('outlier', data.outliers[local.at]);
+    settle();
   };
 }

@@ -29,6 +29,15 @@ def test_the_outlier_is_dragged_and_the_rest_follows(open_page):
     page.mouse.up()
     expect(says(page, "grid.2")).to_contain_text("23 squeezed to 0", timeout=SECONDS)
     assert "grid.2.outlier=12" in page.url
+    handle.focus()
+    for _ in range(12):
+        page.keyboard.press("ArrowLeft")  # half a unit each; a new handle is drawn every time and has to keep the focus
+    assert "s = 0.857" in picture.inner_html()
+    expect(says(page, "grid.2")).to_contain_text("22 squeezed to 0", timeout=SECONDS)
+    expect(handle).to_have_attribute("aria-valuenow", "6")
+    assert "grid.2.outlier" not in page.url, "the lesson's own value"
+    page.keyboard.press("ArrowRight")
+    expect(says(page, "grid.2")).to_contain_text("outlier of 6.5", timeout=SECONDS)
     assert_clean(page)
 
 
