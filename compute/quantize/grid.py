@@ -306,7 +306,7 @@ def keep(scales: NDArray[np.float64], grid: Grid) -> tuple[NDArray, ...]:
     """Exact scales (out, groups) → the arrays that are stored, the first of which has an entry for each block.
 
     float16 and float32 themselves. e8m0: exponent + 127, of 2^(floor(log2 max |w|) − the exponent of the table's largest value), as
-    the OCP specification has it (§6.3), so that up to a quarter of the range is cut off. e4m3: places in its table, and the
+    the OCP specification has it (§6.3): the largest weights of a block may lose up to a quarter. e4m3: places in its table, and the
     float32 that puts the matrix's largest scale at 448. double: int8, a float32 for every 256, and the mean of all.
 
     A float16 scale is the nearest one, but the one above where an outermost weight would lie beyond the range by more than
