@@ -413,7 +413,7 @@ def _asked(widget, base: dict[str, Any], shown: Any) -> Any:
 def _tell(widget, name, result, words: Words, ours: Words, lang: str, state) -> None:
     guess = widget.guesses[name]
     truth = guess.truth(result)
-    told = words(f"guess.{name}.choice.{state['guess']}") if state["guess"] in guess.choices else f"{state['guess']} {guess.unit}"
+    told = words(f"guess.{name}.choice.{state['guess']}") if state["guess"] in guess.choices else f"{state['guess']} {guess.unit}".strip()
     right = guess.right(result) == state["guess"] if guess.right else None
     mark = "" if right is None else f'<b class="{"right" if right else "wrong"}">{_e(ours("guess.right" if right else "guess.wrong"))}</b>'
     line = ours("guess.told", guess=told, truth=amount(truth.value, truth.unit, lang))

@@ -348,5 +348,5 @@ WIDGET = Widget(
     ),
     run=run,
     draw=draw,
-    guesses={"outlier": Guess(truth=_truth, unit="/ 23", bounds=(0, 23))},
+    guesses={"outlier": Guess(truth=_truth, bounds=(0, 23))},
 )
