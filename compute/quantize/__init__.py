@@ -8,6 +8,8 @@
     calibration.py, observe.py   the text, and what flows into each matrix while it is read (torch)
     w8a8.py, kernels.py          matrices of integers (torch)
     model.py     a model under a scheme (torch)
+    examples.py, matrices.py     a few weights to look at; real rows and whole matrices, added up for a picture
+    sent.py      a matrix that only the compute process has, on its way to a page (torch)
 
 Modules not marked torch are NumPy, as pages use them too.
 """
