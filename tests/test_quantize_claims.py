@@ -134,3 +134,18 @@ def test_the_noise_floor_is_as_wide_as_five_trainings_leave_it():
     assert numbers.resolve("~quantize.noise_floor").value == pytest.approx(three_sigma, rel=1e-9)
     assert numbers.resolve("=quantize.floor.low").value == pytest.approx(three_sigma * (4 / 11.143) ** 0.5, rel=1e-3)
     assert numbers.resolve("=quantize.floor.high").value == pytest.approx(three_sigma * (4 / 0.4844) ** 0.5, rel=1e-3)
+
+
+def test_the_giant_of_smollm2_from_the_stored_channels():
+    """Catches: another channel or another kind of matrix than the text names. Counted anew, layer by layer."""
+    from collections import Counter
+
+    rows = {row["matrix"]: row for row in precompute.trace("quantize.smollm2-135m.outlier_ratio")["matrices"]}
+    largest = [rows[f"{layer}.qkv"]["channel"] for layer in range(30)]
+    (channel, times), = Counter(largest).most_common(1)
+    assert numbers.resolve("=quantize.outlier.smollm2.channel").value == channel
+    assert numbers.resolve("=quantize.outlier.smollm2.layers").value == times > 10
+    worst = max(rows[f"{layer}.qkv"]["largest"] / rows[f"{layer}.qkv"]["median"] for layer in range(30) if largest[layer] == channel)
+    assert numbers.resolve("=quantize.outlier.smollm2.ratio").value == pytest.approx(worst, rel=1e-6)  # float32 divided in float64
+    most = max(rows.values(), key=lambda row: row["ratio"])
+    assert most["matrix"].endswith(".down") and numbers.resolve("~quantize.smollm2-135m.outlier_ratio").value == pytest.approx(most["ratio"])

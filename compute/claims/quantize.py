@@ -419,3 +419,34 @@ for _domain, _zh, _en in (
         return replace(made, interval95=(told["low"], told["high"]))
 
     claim(f"quantize.mini.{DOMAINS_OF}.{_domain}", f"{DOMAINS_OF}，{MINI}，{_zh}：损失比 fp32 多多少", f"{DOMAINS_OF} on {MINI}, {_en}: loss above fp32")(_on)
+
+
+# ---- the giants that SmolLM2 grew by itself
+
+PUBLIC = "smollm2-135m"
+
+
+def _giant(part: str = "qkv") -> list[dict[str, Any]]:
+    """Matrices of this kind whose largest input channel is the one that is largest most often, the worst first."""
+    from compute import precompute
+
+    rows = [row for row in precompute.trace(f"quantize.{PUBLIC}.outlier_ratio")["matrices"] if row["matrix"].endswith(f".{part}")]
+    channels = [row["channel"] for row in rows]
+    usual = max(channels, key=channels.count)
+    return sorted((row for row in rows if row["channel"] == usual), key=lambda row: -row["ratio"])
+
+
+@claim("quantize.outlier.smollm2.channel", "SmolLM2 的 qkv 里，最常是最大的那个输入通道的编号", "number of the input channel that is most often the largest of SmolLM2's qkv")
+def _():
+    return computed(_giant()[0]["channel"], "count", "argmax over channels of max |x|, most frequent over layers", model=PUBLIC, matrices="qkv of every layer")
+
+
+@claim("quantize.outlier.smollm2.layers", "SmolLM2 有多少层的 qkv，最大的输入通道是它", "layers of SmolLM2 in whose qkv this channel is the largest")
+def _():
+    return computed(len(_giant()), "layer", "layers whose argmax is this channel", model=PUBLIC, channel=_giant()[0]["channel"])
+
+
+@claim("quantize.outlier.smollm2.ratio", "最突出的一层里，它是中位通道的几倍", "in the worst of these layers, its maximum over the median channel's")
+def _():
+    worst = _giant()[0]
+    return computed(worst["ratio"], "×", "max |x| of the channel / median over channels of max |x|", model=PUBLIC, matrix=worst["matrix"], channel=worst["channel"])
