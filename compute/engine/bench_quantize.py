@@ -9,6 +9,7 @@ products. bf16 is our fastest way to read 16-bit weights here, not the engine's 
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import sys
 import time
@@ -90,6 +91,7 @@ def of_model(model: Model, rounds: int, llama: Path | None) -> Entries:
         peer = LlamaCpp(llama, replace(model, threads=cores()), BATCH, BATCH * (PROMPT + NEW), file)
         contenders[LLAMA] = beside(peer, file)
     around = conditions(model.weights.device) | {"model": model.name, "cores": cores(), "prompt": PROMPT, "new_tokens": NEW, "timed_tokens": NEW - 1}
+    around |= {"load_before": round(os.getloadavg()[0], 1)} if hasattr(os, "getloadavg") else {}  # much above 0: others were at work
     del around["threads"]  # every contender has its own
     try:
         alone = race(contenders, 1, rounds)

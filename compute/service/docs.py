@@ -271,7 +271,8 @@ any number of <code>{{"progress": …}}</code>, then one <code>{{"result": …, 
 <code>{{"error": …}}</code>. Closing the connection or <code>DELETE /run/{{X-Run-Id}}</code> cancels the work.
 See also <a href="/openapi.json">/openapi.json</a>, <a href="/functions">/functions</a>, <a href="/healthz">/healthz</a>.</p>
 <p>The engine that everybody shares also speaks OpenAI's protocol, at <code>/v1/completions</code> and <code>/v1/models</code>:
-set a client's base URL to this address with <code>/v1</code> behind it, and any key. <code>GET /live</code> tells what the
+set a client's base URL to this address with <code>/v1</code> behind it, and any key. A model may be named with a scheme of
+quantization, <code>mini-256:int4-g64</code>. <code>GET /live</code> tells what the
 engine does, <code>POST /live/send</code> and <code>/live/cancel</code> ask it for a text and take that back.</p>
 {shown}
 <script>{SCRIPT}</script></html>"""
