@@ -108,3 +108,25 @@ def test_the_counts_are_those_of_the_picture():
     assert {v: said(f"=quantize.mini.{v}") for v in ("none", "noise", "beyond")} == {v: seen.count(v) for v in ("none", "noise", "beyond")}
     kept = [p for p in seen.points if p.scheme.weights and p.judged != "beyond"]
     assert said("=quantize.mini.least_bits") == pytest.approx(min(p.stored.bits_per_weight for p in kept), rel=1e-12)
+
+
+def test_what_the_text_says_of_keys_and_values():
+    """Catches: eight bits that are measurable after all, a way of scaling keys that no longer helps."""
+    low, high = numbers.resolve("~quantize.mini-256.kv8.loss_change").interval95
+    assert low <= 0 <= high
+    assert said("~quantize.mini-256.kv4-kivi.loss_change") < said("~quantize.mini-256.kv4.loss_change") / 5
+
+
+def test_another_model_pays_another_price():
+    """Catches: figures of the two models exchanged; "of another order" that is no longer so."""
+    assert opened("schemes")[1].params.model == "smollm2-135m"
+    assert said("~quantize.smollm2-135m.int4-g64.loss_change") > 5 * said("~quantize.mini-256.int4-g64.loss_change")
+
+
+def test_the_clock_keeps_less_than_the_bytes_promise():
+    """Catches: speeds of other formats than the sentence compares, or a promise taken against fp32."""
+    told = {f: [said(f"~quantize.smollm2-135m.{f}.{what}") for what in ("bytes_per_token", "predicted_speedup", "speedup")] for f in ("int8", "int4")}
+    bf16 = said("~quantize.smollm2-135m.bf16.bytes_per_token")
+    for bytes_, promised, clock in told.values():
+        assert promised == pytest.approx(bf16 / bytes_) and 1 < clock < promised
+    assert told["int8"][0] / told["int4"][0] < 2  # from eight bits to four: less than half the bytes, for the scales and lm_head
