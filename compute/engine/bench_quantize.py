@@ -43,7 +43,7 @@ from compute.quantize.schemes import scheme
 
 TARGETS = (smollm2.ID, "mini-256")
 FORMATS = {"fp32": "", "bf16": "bf16", "int8": "int8-channel-head8", "int4": "int4-g64-head8"}  # by scheme; lm_head in each
-HEAD16 = "int4-head16"  # int4-g64 as its name says: lm_head in 16 bits
+HEAD16 = "int4-head16"  # the same with lm_head in 16 bits, as GPTQ and AWQ leave it
 LLAMA = "llama-q4"
 PROMPT, NEW = 32, 65  # tokens; the first new one, which pays for the prompt, is not timed
 BATCH = 8
@@ -95,7 +95,7 @@ def of_model(model: Model, rounds: int, llama: Path | None) -> Entries:
     del around["threads"]  # every contender has its own
     try:
         alone = race(contenders, 1, rounds)
-        together = race(contenders, BATCH, max(1, rounds // 2))
+        together = race(contenders, BATCH, max(1, rounds // 3))
     finally:
         if peer:
             peer.close()
@@ -109,13 +109,13 @@ def variants(model: Model) -> Iterator[tuple[str, Model]]:
     """The model in each format; without those whose groups do not divide its widths."""
     for who, id in FORMATS.items():
         try:
-            yield who, quantized(model, scheme(id)) if id else model
+            made = quantized(model, scheme(id)) if id else model
         except BadInput as reason:
             print(f"{who}: {reason.message('en')}", file=sys.stderr)
             continue
-        if who == "int4" and isinstance(model.weights.head, Linear):
-            small = quantized(model, scheme("int4-g64"))
-            yield HEAD16, replace(small, weights=replace(small.weights, head=kernels.half(model.weights.head)))
+        yield who, made
+        if who == "int4":
+            yield HEAD16, replace(made, name=f"{made.name}, lm_head in bf16", weights=replace(made.weights, head=kernels.half(model.weights.head)))
 
 
 # ---- decoding
