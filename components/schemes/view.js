@@ -162,7 +162,7 @@ function labels(placed, p, data, tools) {
   for (const d of placed.filter((o) => rank(o) < 9 || o.lane).sort((a, b) => rank(a) - rank(b))) {
     const name = d.lane ? short(d) : d.id, w = tools.measure(name, 13) * (d.chosen ? 1.12 : 1.05), box = d.box;
     const at = [[11, 4.5], [-11 - w, 4.5], [-w / 2, -13], [-w / 2, 22], [9, -9], [9, 17], [-9 - w, -9], [-9 - w, 17], [14, -20], [14, 28], [-14 - w, -20], [-14 - w, 28]].map(([dx, dy]) => ({ x: d.px + dx, y: d.py + dy - 12, w, h: 15 }));
-    const fits = at.find((b) => b.x >= box.x + 2 && b.x + b.w <= (d.lane ? box.x + box.w : p.main.x + p.main.w) + 2 && b.y >= box.y - 4 && b.y + b.h <= box.y + box.h + 2
+    const fits = at.slice(0, d.lane ? 8 : 12).find((b) => b.x >= box.x + 2 && b.x + b.w <= (d.lane ? tools.width : p.main.x + p.main.w) + 2 && b.y >= box.y - 4 && b.y + b.h <= box.y + box.h + 2
       && !taken.some((o) => o.of !== d && b.x < o.x + o.w && o.x < b.x + b.w && b.y < o.y + o.h && o.y < b.y + b.h));
     if (!fits && rank(d) > 1) continue;
     const b = fits ?? { ...at[0], x: Math.min(Math.max(at[0].x, box.x), box.x + box.w - w) };
