@@ -32,7 +32,8 @@ class Params:
 
 @dataclass(frozen=True)
 class Speed:
-    """A format: bytes read for one token, tokens/s (with quartiles of the runs), what its scheme changes in loss, and seconds of
+    """A format: bytes read for one token, tokens/s (with quartiles of the runs), its ratio to bf16's within each round
+    (median and quartiles), what its scheme changes in loss, and seconds of
     a token in each kind of matrix. bandwidth_share: of what this machine's memory delivers. None and {}: not measured here."""
 
     format: str
@@ -42,6 +43,7 @@ class Speed:
     speed: float | None = None
     quartiles: tuple[float, float] | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
+    over_bf16: tuple[float, float, float] | None = None
     bandwidth_share: float | None = None
     conditions: Mapping[str, Any] = field(default_factory=dict)
 
@@ -69,8 +71,18 @@ class Result:
         return self.of(self.params.base).bytes / s.bytes
 
     def measured(self, s: Speed) -> float | None:
+        """Within the rounds where that is known, else medians of runs that took turns."""
+        if self.params.base == "bf16" and s.over_bf16:
+            return s.over_bf16[0]
         base = self.of(self.params.base).speed
         return None if s.speed is None or base is None else s.speed / base
+
+    def spread(self, s: Speed) -> tuple[float, float] | None:
+        """The middle half of what `measured` is the median of."""
+        if self.params.base == "bf16" and s.over_bf16:
+            return s.over_bf16[1:]
+        base = self.of(self.params.base).speed
+        return (s.quartiles[0] / base, s.quartiles[1] / base) if s.quartiles and base else None
 
 
 def run(params: Params, answer: None = None) -> Result:
@@ -91,7 +103,12 @@ def _speed(kept: Mapping[str, Any], format: str) -> Speed:
         return Speed(format, scheme, of_model(schemes.scheme(scheme), MODEL).bytes if scheme else 4.0 * sum(rows * width for rows, width in matrix_shapes(MODEL)), change)
     around, products = timed["conditions"], {name: kept.get(f"{key}.product.{name}.step") for name in MATRICES}
     seconds = {name: entry["value"] * (1 if name == "head" else LAYERS) for name, entry in products.items() if entry}
-    return Speed(format, scheme, kept[f"{key}.bytes_per_token"]["value"], change, timed["value"], _middle(timed), seconds, kept.get(f"{key}.bandwidth_share", {}).get("value"), around)
+    return Speed(format, scheme, kept[f"{key}.bytes_per_token"]["value"], change, timed["value"], _middle(timed), seconds, _ratio(kept.get(f"{key}.speedup")), kept.get(f"{key}.bandwidth_share", {}).get("value"), around)
+
+
+def _ratio(entry: Mapping[str, Any] | None) -> tuple[float, float, float] | None:
+    middle = _middle(entry) if entry else None
+    return (entry["value"], *middle) if middle else None
 
 
 def _middle(entry: Mapping[str, Any]) -> tuple[float, float] | None:
@@ -120,7 +137,7 @@ def _stage(result: Result, scene: Scene) -> dict[str, Any]:
     rows = [
         {
             "id": s.format, "name": words(f"option.chosen.{s.format}"), "bytes": amount(s.bytes, "B", lang), "predicted": result.predicted(s), "measured": result.measured(s),
-            "speed": words("speed", speed=digits(s.speed)) if s.speed else "", "quartiles": [q / result.of(result.params.base).speed for q in s.quartiles] if s.quartiles and result.measured(s) else None,
+            "speed": words("speed", speed=digits(s.speed)) if s.speed else "", "quartiles": result.spread(s),
             "change": [s.change.value, s.change.low, s.change.high] if s.change else None, "says": _cost(s, words), "chosen": s is result.chosen,
             "ghost": old(s) if old else None,
         }
@@ -216,7 +233,7 @@ def _papers(result: Result) -> tuple[Quantity, ...]:
     if result.measured(s):
         found += [
             Quantity(s.speed, "token/s", "measured", "tokens / seconds of decoding, batch 1", {}, None, dict(s.conditions), says=SAYS["speed"]),
-            Quantity(result.measured(s), "×", "measured", "tokens/s over the base’s tokens/s", {}, None, dict(s.conditions) | {"base": base.format}, says=SAYS["measured"]),
+            Quantity(result.measured(s), "×", "measured", "tokens/s over the base’s tokens/s", {}, None, dict(s.conditions) | {"base": base.format, "quartiles": result.spread(s)}, says=SAYS["measured"]),
         ]  # fmt: skip
     if s.change:
         around = numbers.measured_entries().get(f"quantize.{MODEL}.{s.scheme}.loss_change", {}).get("conditions") or {"scheme": s.scheme, "model": MODEL}
