@@ -2,7 +2,11 @@
 
 The two weight-only products take bfloat16 activations (with float32 ones they fall back to loops that are ten times slower),
 unpack a few weights at a time in registers, add up in float32 and round what comes out to bfloat16. A row's result is the same
-to the bit, however many rows there are and however many threads.
+to the bit, however many rows there are and however many threads. Logits of a quantized lm_head are bfloat16 numbers too, among
+which the best two are equal now and then.
+
+What these roundings add to a scheme's loss, against its restored weights in float32: 0.0002 ± 0.0004 nat/token (int4-g64) on 6,120
+tokens for mini-256, 0.004 ± 0.003 (int4-g64-head8) on 1,533 for SmolLM2.
 
 Elsewhere than on a CPU a quantized model computes with its restored weights: tinygemm, torch's 4-bit product for CUDA, wants
 another packing, which was never run here and so is not offered.
