@@ -21,7 +21,7 @@ LEFT = (
 """Not measured, so that verify stays at minutes: their neighbours tell the same. Any of them: quantize.score."""
 TABLES: dict[str, tuple[str, ...]] = {
     MODEL: tuple(name for name in SCHEMES if name not in LEFT),
-    PUBLIC: ("bf16", "int8-channel", "int8-channel-head8", "int4-g64", "int4-g64-head8", "int4-g32", "int4-g32-asym", "int3-g32", "nf4", "gptq-int4-g64", "w8a8", "w8a8-smooth", "kv4", "kv4-kivi"),
+    PUBLIC: ("bf16", "int8-channel", "int8-channel-head8", "int4-g64", "int4-g64-head8", "int4-g32", "int4-g32-asym", "int3-g32", "nf4", "gptq-int4-g64", "awq-int4-g64", "w8a8", "w8a8-smooth", "kv4", "kv4-kivi"),
 }
 PARTS = ("loss_change", "bits_per_weight", "bytes")
 TOLERANCES = {"rtn": 2e-5, "activations": 3e-4, "calibrated": 3e-3}  # nats per token
