@@ -26,7 +26,7 @@ OURS, PUBLIC = MODELS = ("mini-256", "smollm2-135m")
 DOMAINS = ("all", "modern", "classical", "english", "stories", "stories-en")
 FAMILIES = ("float", "rtn", "gptq", "awq", "fp8", "fp4", "w8a8", "kv")
 LANES = ("float", "w8a8", "kv")  # families that have no place on the axis: 16 bits, or something else than weights in fewer
-NAMED = ("int8-channel", "int4-g64", "int4-channel", "int3-g32", "int2-g32", "nf4", "mxfp4", "nvfp4", "fp8-e4m3-channel", "gptq-int3-channel", "int3-channel", "int4-tensor")
+NAMED = ("int8-channel", "int4-g64", "int4-channel", "int3-g32", "int2-g32", "nf4", "mxfp4", "nvfp4", "fp8-e4m3-channel", "fp8-e5m2-channel", "gptq-int3-channel", "int3-channel", "int4-tensor")
 LARGE, CHIP, LARGE_ROW = "70b-dense", "h100-sxm", 4096  # the textbook's; rows as in the lesson's counts of bits
 TIMED = {"bf16": "bf16", "int8-channel-head8": "int8", "int4-g64-head8": "int4", "int4-g64": "int4-head16"}  # schemes that decoding was timed with
 SMALL_CHANGE = 1e-3  # nats: below, the axis is linear
