@@ -15,8 +15,8 @@ from compute.quantize.schemes import SCHEMES, Scheme
 
 MODEL, PUBLIC = "mini-256", "smollm2-135m"
 LEFT = (
-    "int8-g128", "int8-g64", "int8-g32", "int6-tensor", "int6-g128", "int6-g64", "int6-g32", "int3-g64", "int2-tensor", "int2-g128", "int2-g64",
-    "int4-g64-asym", "int8-channel-head8", "fp16",
+    "int8-g128", "int8-g64", "int8-g32", "int6-tensor", "int6-g128", "int6-g64", "int6-g32", "int3-g64", "int3-tensor", "int2-tensor", "int2-channel", "int2-g128", "int2-g64",
+    "gptq-int2-g32", "int4-g64-asym", "int8-channel-head8", "fp16",
 )  # fmt: skip
 """Not measured, so that verify stays at minutes: their neighbours tell the same. Any of them: quantize.score."""
 TABLES: dict[str, tuple[str, ...]] = {
