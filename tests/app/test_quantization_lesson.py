@@ -96,6 +96,8 @@ def test_what_the_text_says_of_four_bits():
     assert bits["nf4"] == bits["int4-g32"] and lost["nf4"] < lost["int4-g32"]
     assert bits["mxfp4"] == bits["int4-g64"] and lost["mxfp4"] > lost["int4-g64"]
     assert said("~quantize.mini-256.gptq-int4-g128.loss_change") < lost["int4-g32"]  # GPTQ in groups of 128, rounding in groups of 32
+    saved = {block: lost[f"int4-{block}"] - said(f"~quantize.mini-256.gptq-int4-{block}.loss_change") for block in ("channel", "g128", "g32")}
+    assert saved["channel"] > saved["g128"] > saved["g32"] > 0  # finer groups leave GPTQ less to make up for
     floor, low = said("~quantize.noise_floor"), said("=quantize.floor.low")
     assert lost["int4-channel"] < floor < min(lost["int4-tensor"], lost["int3-g32"])
     assert sum(lost[name] > low for name in ("int4-channel", "int4-g128", "int4-g64")) == 3
