@@ -123,6 +123,9 @@ def test_another_model_pays_another_price():
     """Catches: figures of the two models exchanged; "of another order" that is no longer so."""
     assert opened("schemes")[1].params.model == "smollm2-135m"
     assert said("~quantize.smollm2-135m.int4-g64.loss_change") > 5 * said("~quantize.mini-256.int4-g64.loss_change")
+    helped = {model: said(f"~quantize.{model}.awq-{scheme}.loss_change") / said(f"~quantize.{model}.{scheme}.loss_change") for model, scheme in (("mini-256", "int4-g128"), ("smollm2-135m", "int4-g64"))}
+    assert helped["mini-256"] > 0.95 and helped["smollm2-135m"] < 0.7  # where channels differ in size, AWQ helps
+    assert said("~quantize.smollm2-135m.w8a8-smooth.loss_change") < said("~quantize.smollm2-135m.w8a8.loss_change")
 
 
 def test_the_clock_keeps_less_of_four_bits_than_the_bytes_promise():
