@@ -34,7 +34,7 @@ from compute.engine.errors import ModelError
 from compute.engine.loader import Model
 from compute.engine.machine import conditions, measure
 from compute.engine.model import MATRICES, Linear, Weights
-from compute.engine.paged import PagedCache
+from compute.engine.paged import PagedCache, Part
 from compute.errors import BadInput
 from compute.quantize import kernels
 from compute.quantize.grid import Grid, Uniform, quantize
@@ -47,6 +47,7 @@ HEAD16 = "int4-head16"  # the same with lm_head in 16 bits, as GPTQ and AWQ leav
 LLAMA = "llama-q4"
 PROMPT, NEW = 32, 65  # tokens; the first new one, which pays for the prompt, is not timed
 BATCH = 8
+BLOCK = 16  # positions
 TURNS = 15  # of the products alone
 SIDE = 4096
 NAMES = {
@@ -92,6 +93,7 @@ def of_model(model: Model, rounds: int, llama: Path | None) -> Entries:
         contenders[LLAMA] = beside(peer, file)
     around = conditions(model.weights.device) | {"model": model.name, "cores": cores(), "prompt": PROMPT, "new_tokens": NEW, "timed_tokens": NEW - 1}
     around |= {"load_before": round(os.getloadavg()[0], 1)} if hasattr(os, "getloadavg") else {}  # much above 0: others were at work
+    around["instructions"] = instructions()
     del around["threads"]  # every contender has its own
     try:
         alone = race(contenders, 1, rounds)
@@ -103,6 +105,12 @@ def of_model(model: Model, rounds: int, llama: Path | None) -> Entries:
     made = decoding(model.name, contenders, alone, 1, bandwidth, around) | decoding(model.name, contenders, together, BATCH, bandwidth, around)
     made |= of_products(model.name, {who: models[who] for who in FORMATS if who in models}, around)
     return made | of_squares(model.name, around)
+
+
+def instructions() -> list[str]:
+    """Of those that multiply short numbers, what the processor has; [] where the system does not say."""
+    info = Path("/proc/cpuinfo")
+    return sorted({"avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16", "asimddp", "bf16", "i8mm"} & set(info.read_text().split())) if info.exists() else []
 
 
 def variants(model: Model) -> Iterator[tuple[str, Model]]:
@@ -220,11 +228,28 @@ def of_products(model: str, models: dict[str, Model], around: dict[str, Any]) ->
         layers, about = one_model.config.layers, around | {"threads": one_model.threads}
         total = sum(median(seconds[who, name, "step"]) * (1 if name == "head" else layers) for name in (*MATRICES, "head"))
         made[f"quantize.{model}.{who}.products_per_token"] = one(total, "s", about, f"{model}，{who}：一个 token 里所有乘积的时间", f"{model}, {who}: time of all products of one token")
+    beside = unmultiplied(models["fp32"].weights, models["fp32"].threads)
+    made[f"quantize.{model}.rest_per_token"] = many(
+        beside, "s", around | {"threads": models["fp32"].threads}, f"{model}：一个 token 里乘积以外的计算时间，每种格式都一样", f"{model}: time of what is computed beside the products of one token, the same in every format")
     return made
 
 
 def alone(weights: Weights, threads: int) -> Decoder:
-    return decoder(prepared(weights), PagedCache(weights, 1, 16), threads)
+    return decoder(prepared(weights), PagedCache(weights, -(-(PROMPT + NEW) // BLOCK), BLOCK), threads)
+
+
+def unmultiplied(weights: Weights, threads: int) -> tuple[float, ...]:
+    """Seconds of each step of a text whose products are left out: norms, rotation, attention, the cache."""
+    it, seconds = alone(weights, threads), []
+    it.layers, it.head = [(norm, nothing, nothing, another, nothing, nothing) for norm, _, _, another, _, _ in it.layers], nothing
+    blocks = tuple(range(it.cache.blocks))
+    for at in range(PROMPT, PROMPT + NEW):
+        seconds.append(timed([lambda at=at: it.logits([0], [Part(blocks, at, 1)])]))
+    return tuple(seconds[1:])
+
+
+def nothing(x: Tensor, out: Tensor) -> Tensor:
+    return out
 
 
 def products(it: Decoder) -> Iterator[tuple[str, str, list[Callable[[], Tensor]]]]:

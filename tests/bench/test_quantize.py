@@ -83,6 +83,7 @@ def test_a_whole_run(made, model, monkeypatch, tmp_path, capsys):  # noqa: F811
     for who in ("fp32", "bf16", "int8", "int4"):
         assert {f"quantize.m.{who}.product.{name}.step" for name in (*MATRICES, "head")} | {f"quantize.m.{who}.products_per_token"} <= keys
         assert f"quantize.m.matrix-64.{who}.seconds" in keys
+    assert "quantize.m.rest_per_token" in keys and stored["entries"]["quantize.m.rest_per_token"]["n"] == 4
     sizes = {who: stored["entries"][f"quantize.m.{who}.bytes_per_token"]["value"] for who in ("fp32", "bf16", "int4", "int4-head16")}
     assert sizes["fp32"] == 2 * sizes["bf16"] == model.weights.bytes_per_decoded_token() and sizes["int4-head16"] == sizes["int4"] - 320 * 64 * 2  # int4-g32 leaves lm_head in 32 bits
     assert precompute.timings(tmp_path / "measured").keys() == keys
