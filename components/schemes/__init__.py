@@ -220,13 +220,14 @@ def arithmetic(grid: Grid, rows: int, width: int) -> str:
 
 def draw(result: Result, scene: Scene) -> View:
     words = scene.words
+    domains = (Stage(_domains(result, scene), height=260),) if len(result.chosen.changes) > 2 else ()  # with one kind, it is all there is
     return View(
         picture=Stage(_stage(result, scene), height=520, picks=("chosen",)),
         readouts=_readouts(result, scene),
         sentence=_sentence(result, scene),
         rows=_rows(result),
         papers=_papers(result),
-        after=(Stage(_domains(result, scene), height=260), Html(_card(result, scene)), Html(_table(result, scene))),
+        after=(*domains, Html(_card(result, scene)), Html(_table(result, scene))),
         simplified=_simplified(result, words),
     )
 

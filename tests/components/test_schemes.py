@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from components import Scene
+from components import Scene, Stage
 from components.schemes import FAMILIES, LANES, WIDGET, Params, arithmetic, decimals_of, matrix_shapes, of_model, shown
 from compute import facts, functions, numbers, precompute
 from compute.errors import BrokenData, UnknownName
@@ -31,7 +31,7 @@ def kept(monkeypatch):
 
     put("mini-256", "bf16", 1e-5, 2e-5, english=1e-5)
     put("mini-256", "int8-channel", 2e-4, 1e-4, english=3e-4)
-    put("mini-256", "int4-g64", FLOOR / 2, FLOOR / 20, english=FLOOR / 3)
+    put("mini-256", "int4-g64", FLOOR / 2, FLOOR / 20, english=FLOOR / 3, modern=FLOOR)
     put("mini-256", "int4-channel", 1.2 * FLOOR, FLOOR / 20, english=FLOOR)
     put("mini-256", "int2-g32", 1.0, 0.1, english=1.5)
     put("mini-256", "kv8", -2e-6, 5e-6, english=0)
@@ -87,7 +87,7 @@ def test_70b_by_hand(kept):
     """Catches: bits without scales, or bytes for bits. 70e9 · 4.25 / 8 = 37.19 GB; 3.35e12 / that = 90.08 tokens/s."""
     view = draw()
     assert view.readouts[4].value == "37.2" and "90.1 token/s" in view.readouts[4].note
-    assert "4 + 16/64 = 4.25" in view.after[1].body and "70 × 10⁹ × 4.25 / 8 = 37.2 GB" in view.after[1].body
+    assert "4 + 16/64 = 4.25" in view.after[-2].body and "70 × 10⁹ × 4.25 / 8 = 37.2 GB" in view.after[-2].body
 
 
 # ---- verdicts
@@ -110,7 +110,7 @@ def test_another_models_noise_is_not_ours(kept):
     params = Params(model="smollm2-135m", domain="english")
     result, view = WIDGET.run(params), draw(params, "en")
     assert result.floor is None and view.picture.data["floor"] is None and result.domain == "all"
-    assert "inside the noise floor" not in view.sentence and "noise floor" not in view.after[2].body
+    assert "inside the noise floor" not in view.sentence and "noise floor" not in view.after[-1].body
     assert "Q4_1" in view.simplified and not any("σ" in q.formula for q in view.papers)
 
 
@@ -156,8 +156,8 @@ def test_a_speed_stands_only_beside_what_was_timed(kept, monkeypatch):
     timed = {f"quantize.mini-256.{f}.tokens_per_second": {"value": v, "unit": "token/s", "kind": "measured", "conditions": {"cpu": "a processor"}} for f, v in (("bf16", 40.0), ("int4", 96.0))}
     monkeypatch.setattr(numbers, "measured_entries", lambda: timed)
     kept("mini-256", "int4-g64-head8", 0.03, 0.001)
-    assert "decodes 96.0 token/s (a processor); bf16 40.0" in draw(Params(chosen="int4-g64-head8"), "en").after[1].body
-    assert "decodes" not in draw(Params(chosen="int4-g64"), "en").after[1].body
+    assert "decodes 96.0 token/s (a processor); bf16 40.0" in draw(Params(chosen="int4-g64-head8"), "en").after[-2].body
+    assert "decodes" not in draw(Params(chosen="int4-g64"), "en").after[-2].body
 
 
 # ---- words, rows, live
@@ -176,8 +176,8 @@ def test_every_scheme_can_be_said(kept, lang):
     for id in SCHEMES:
         kept("mini-256", id, 0.02, 0.001)
         view = draw(Params(chosen=id), lang)
-        assert id in view.sentence and id in view.after[1].body
-    assert view.after[2].body.count("<tr") == 1 + len(SCHEMES)
+        assert id in view.sentence and id in view.after[-2].body
+    assert view.after[-1].body.count("<tr") == 1 + len(SCHEMES)
 
 
 def test_rows_hold_every_domain(kept):
@@ -238,9 +238,10 @@ for (const data of JSON.parse(process.argv[2])) {
 def test_the_picture_is_a_function_of_its_data(kept):
     """Catches: an empty family or a chart without a floor that breaks the drawing, and a point that is not drawn."""
     settings = [Params(), Params(model="smollm2-135m"), Params(family="kv", chosen="kv8"), Params(family="rtn", zoom="floor")]
-    stages = [stage.data for params in settings for stage in (draw(params).picture, draw(params).after[0])]
+    views = [draw(params) for params in settings]
+    stages = [stage.data for view in views for stage in (view.picture, *view.after) if isinstance(stage, Stage)]
     view = (WIDGET.folder / "view.js").read_text(encoding="utf-8")
     run = subprocess.run(["node", "--input-type=module", "-e", NODE, view, json.dumps(stages)], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr[-300:]
     charts = [int(line.split()[1]) for line in run.stdout.splitlines() if line.startswith("chart")]
-    assert charts[:2] == [7 + 4, 2 + 2]  # a mark for each scheme, and one for each family in the key
+    assert len(stages) == 4 + 2 and charts[:2] == [7 + 4, 2 + 2]  # a mark for each scheme, and one for each family in the key
