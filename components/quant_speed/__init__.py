@@ -18,6 +18,7 @@ from compute.quantize.paired import Change
 MODEL = "smollm2-135m"
 FORMATS = ("fp32", "bf16", "int8", "int4", "int4-head16", "llama-q4")
 SCHEMES = {"fp32": ""} | {format: scheme for scheme, format in TIMED.items()}
+BESIDE = f"quantize.{MODEL}.rest_per_token"
 LAYERS = facts.model(MODEL).layers
 MATRICES = ("qkv", "out", "gate_up", "down", "head")
 
@@ -55,8 +56,11 @@ class Speed:
 
 @dataclass(frozen=True)
 class Result:
+    """beside: what is computed beside the products of a token, timed with the products left out; the same in every format."""
+
     params: Params
     speeds: tuple[Speed, ...]
+    beside: Quantity | None = None
     mark: Literal["precomputed"] = "precomputed"
 
     def of(self, format: str) -> Speed:
@@ -87,7 +91,8 @@ class Result:
 
 def run(params: Params, answer: None = None) -> Result:
     kept = precompute.stored() | numbers.measured_entries()
-    return Result(params, tuple(_speed(kept, format) for format in FORMATS if format in SCHEMES or _timed(format) in kept))
+    speeds = tuple(_speed(kept, format) for format in FORMATS if format in SCHEMES or _timed(format) in kept)
+    return Result(params, speeds, numbers.resolve(f"~{BESIDE}") if BESIDE in kept else None)
 
 
 def _timed(format: str) -> str:
@@ -209,6 +214,8 @@ def _sentence(result: Result, words: Words, lang: str) -> str:
         inside, before = sum(s.seconds.values()), sum(base.seconds.values())
         said += words("sentence_why", inside=amount(inside, "s", lang), before=amount(before, "s", lang), times=f"{before / inside:.2f}", rest=amount(s.rest, "s", lang),
                       share=amount(s.rest * s.speed, "ratio", lang))  # fmt: skip
+        if result.beside:
+            said += words("sentence_beside", beside=amount(result.beside.value, "s", lang))
     return said
 
 
@@ -235,6 +242,8 @@ def _papers(result: Result) -> tuple[Quantity, ...]:
             Quantity(s.speed, "token/s", "measured", "tokens / seconds of decoding, batch 1", {}, None, dict(s.conditions), says=SAYS["speed"]),
             Quantity(result.measured(s), "×", "measured", "tokens/s over the base’s tokens/s", {}, None, dict(s.conditions) | {"base": base.format, "quartiles": result.spread(s)}, says=SAYS["measured"]),
         ]  # fmt: skip
+    if result.beside:
+        found.append(result.beside)
     if s.change:
         around = numbers.measured_entries().get(f"quantize.{MODEL}.{s.scheme}.loss_change", {}).get("conditions") or {"scheme": s.scheme, "model": MODEL}
         found.append(Quantity(s.change.value, "nat/token", "measured", "loss(scheme) − loss(fp32), in pairs", {}, None, around, (s.change.low, s.change.high), SAYS["change"]))
