@@ -101,6 +101,10 @@ class BadInput(LabError):
         """The same complaint about the field as its sender calls it."""
         return BadInput(**{**self.values, "field": names.get(self.values["field"], self.values["field"])})
 
+    def about(self, field: str, value: Any) -> BadInput:
+        """The same reason, about what its sender wrote."""
+        return BadInput(field, value, self.values["reason"], self.values["reason_zh"])
+
 
 class UnknownName(LabError):
     codes = ("unknown_name",)

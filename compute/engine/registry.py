@@ -23,7 +23,7 @@ from compute.engine import directory, gguf_file, smollm2
 from compute.engine.device import choose_device, choose_dtype, free_memory
 from compute.engine.errors import DoesNotFit, ModelError, ModelMissing, SettingWrong, shown
 from compute.engine.loader import Model, load
-from compute.errors import UnknownName
+from compute.errors import BadInput, UnknownName
 from compute.quantize import schemes
 
 ROOT = Path(__file__).parents[2]
@@ -75,7 +75,7 @@ class Registry:
 
     def get(self, id: str | None = None) -> Model:
         """The model, loaded now if it was not; "mini-256:int4-g64" is mini-256 under a scheme of compute/quantize. Raises
-        UnknownName, or the ModelError of its files; BadInput where the scheme does not fit the model."""
+        UnknownName, or the ModelError of its files; BadInput where the scheme does not fit the model, or is one of the KV cache."""
         id = id or self.default
         entry, scheme = self.named(id)
         with self._locks.setdefault(id, threading.Lock()):  # of this id alone: GPTQ takes a while
@@ -102,9 +102,16 @@ class Registry:
     def _quantize(self, entry: Entry, scheme: schemes.Scheme) -> Model:
         from compute.quantize.model import quantized  # which imports the engine
 
+        name = f"{entry.id}:{scheme.id}"
+        if scheme.kv:
+            raise BadInput("model", name, "a model keeps keys and values in its own number format; this scheme is measured, not served",
+                           "模型按自己的数值格式保存键和值；这个方案只用于测量，不提供服务")  # fmt: skip
         model = self.get(entry.id)
         require_room(entry)  # where no kernel reads a format, its restored weights are as large as the model
-        return quantized(model, scheme)
+        try:
+            return quantized(model, scheme)
+        except BadInput as error:
+            raise error.about("model", name) from None
 
     def listing(self) -> list[Listed]:
         """Every entry, from the files' headers alone."""

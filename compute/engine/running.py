@@ -19,7 +19,7 @@ from weakref import WeakSet
 from compute.engine.engine import Ask, Engine, Piece, Ticket
 from compute.engine.loader import Model
 from compute.engine.registry import KEPT_QUANTIZED, shared, unquantized
-from compute.errors import BadInput, Busy, LabError, Unavailable, unforeseen
+from compute.errors import Busy, LabError, Unavailable, unforeseen
 from compute.trace import Life, Step, Trace
 
 SLOTS = 8
@@ -296,7 +296,6 @@ def running(id: str = "") -> Running:
         if found := _runnings.pop(id, None):
             _runnings[id] = found
             return found
-    refuse_small_caches(id)
     model = shared().get(id)  # takes a while, so nobody is kept from the engines that are there
     with _making:
         if id not in _runnings:
@@ -304,14 +303,6 @@ def running(id: str = "") -> Running:
                 _make_room()
             _runnings[id] = Running(model)
         return _runnings[id]
-
-
-def refuse_small_caches(id: str) -> None:
-    """Raises BadInput where the scheme is one of the KV cache."""
-    _, scheme = shared().named(id)
-    if scheme and scheme.kv:
-        raise BadInput("model", id, "the engine keeps keys and values in the model's own number format; this scheme is measured, not served",
-                       "引擎按模型自己的数值格式保存键和值；这个方案只用于测量，不提供服务")  # fmt: skip
 
 
 def _make_room() -> None:

@@ -38,8 +38,11 @@ def gptq(
     are groups under act_order, whose columns are not neighbours in the order (the paper's code calls these static groups).
     A channel that calibration never saw is rounded to nearest and takes no part.
 
-    Raises BadInput as `quantize` does, for a Hessian of another shape or not finite, and where it stays singular.
+    Raises BadInput as `quantize` does, for a Hessian of another shape or not finite, and where it stays singular; for a negative
+    damping and fewer than one column.
     """
+    if columns < 1:
+        raise BadInput("columns", columns, "it must be at least 1", "至少为 1")
     run = _begin(weights, hessian, grid, damping, act_order)
     width, group = run.w.shape[1], run.group or 1
     size = -(-columns // group) * group
@@ -143,6 +146,8 @@ class _Run:
 def _begin(weights: Floats, hessian: Array, grid: Grid, damping: float, act_order: bool) -> _Run:
     weights = checked(weights)
     hessian = _hessian(hessian, weights.shape[1])
+    if not 0 <= damping < np.inf:
+        raise BadInput("damping", damping, "it is a share of the mean diagonal, at least 0", "它是对角线平均值的一个比例，至少为 0")
     order = np.argsort(-np.diag(hessian), kind="stable") if act_order else np.arange(weights.shape[1])
     group = grid.block if isinstance(grid.block, int) else None
     found = fit(weights, grid)  # of groups that are fitted when reached, only the shape remains
@@ -169,6 +174,6 @@ def _factor(hessian: Array, damping: float) -> Array:
         pivots = np.diag(np.linalg.cholesky(damped)) ** 2
     except np.linalg.LinAlgError:
         pivots = np.zeros(1)
-    if pivots.min() <= len(diagonal) * np.finfo(np.float64).eps * np.diag(damped).max():
+    if pivots.min() <= len(diagonal) * np.finfo(np.float64).eps * max(np.diag(damped).max(), 0):
         raise BadInput("hessian", f"damping {damping:g}", "it is singular; take more calibration text or more damping", "它是奇异的；请用更长的校准文本，或加大阻尼")
     return np.linalg.cholesky(np.linalg.inv(damped)).T

@@ -139,12 +139,12 @@ def grouped(width: int, block: Block) -> int:
     """Weights of one row that share a scale. Raises BadInput where groups do not fill the row."""
     if block in ("tensor", "channel"):
         return width
-    if not isinstance(block, int) or block < 1 or width % block:
+    if isinstance(block, bool) or not isinstance(block, int | np.integer) or block < 1 or width % block:
         fits = [str(size) for size in {2**k for k in range(1, 9)} | {width} if width % size == 0]
         fits.sort(key=int)
         raise BadInput(
-            "group", block, f"it does not divide rows of {width} weights; {', '.join(fits)} would",
-            f"一行 {width} 个权重，分不成这样的组；可用：{'、'.join(fits)}",
+            "group", block, f"a group of {block} does not divide rows of {width} weights; {', '.join(fits)} would",
+            f"一行 {width} 个权重，分不成每组 {block} 个；可用：{'、'.join(fits)}",
         )  # fmt: skip
     return block
 

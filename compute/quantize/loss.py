@@ -178,7 +178,10 @@ def cost(model: str, scheme: str, domain: Domain = "all", quick: bool = False, r
     if ":" in model:
         raise BadInput("model", model, "it is quantized already; name the model and the scheme apart", "它已经量化过；请把模型和方案分开写")
     found, loaded = named(scheme), shared().get(model)
-    storage = stored_bytes(loaded.weights, found)
+    try:
+        storage = stored_bytes(loaded.weights, found)
+    except BadInput as error:
+        raise error.about("scheme", scheme) from None
     text, before = unquantized(model, domain, quick, lambda part, note: report(0.4 * part, f"{model}: {note}"), cancelled)
     after = under(loaded, found, text, lambda part, note: report(0.4 + 0.6 * part, note), cancelled)
 

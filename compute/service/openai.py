@@ -198,10 +198,7 @@ def engine_of(model: str) -> Running:
     from compute.engine.running import running
 
     base_of(model, [entry.id for entry in shared().entries.values() if entry.source != "draft"])
-    try:
-        return running(model)
-    except BadInput as error:
-        raise error.named(group="model") from None
+    return running(model)
 
 
 # --- a call ------------------------------------------------------------------------------------------------------

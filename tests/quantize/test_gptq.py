@@ -161,6 +161,13 @@ def test_what_cannot_be():
     for bad in (np.nan, np.inf):
         with pytest.raises(BadInput, match="not finite, the first in row 1, column 2"):
             gptq(np.where((np.arange(6) == 1)[:, None] & (np.arange(32) == 2), bad, weights), hessian, GRIDS["groups"])
+    for damping in (-1, -5, np.nan, np.inf):
+        with pytest.raises(BadInput, match="at least 0"):
+            gptq(weights, hessian, GRIDS["groups"], damping=damping)
+    with pytest.raises(BadInput, match="columns"):
+        gptq(weights, hessian, GRIDS["groups"], columns=0)
+    with pytest.raises(BadInput, match="singular"):
+        gptq(weights, -hessian, GRIDS["groups"])
     few = 2 / 20 * x[:20].T @ x[:20]  # 20 tokens, 32 channels
     with pytest.raises(BadInput, match="singular; take more calibration text"):
         gptq(weights, few, GRIDS["groups"], damping=0)

@@ -182,6 +182,7 @@ def test_a_scheme_is_scored_on_a_part_of_the_text():
     ({"scheme": "int5-g64"}, UnknownName, "int5-g64"),
     ({"model": "mini-25"}, UnknownName, "mini-25"),
     ({"domain": "poems"}, BadInput, "domain"),
+    ({"model": "mini-64", "scheme": "int4-g128"}, BadInput, "scheme"),
     ({"model": "mini-256:int4-g64"}, BadInput, "model"),
 ])  # fmt: skip
 def test_what_cannot_be_scored(params, error, words):
