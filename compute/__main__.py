@@ -29,7 +29,11 @@ def _call(args) -> int:
     report = None
     if sys.stderr.isatty():
         report = lambda fraction, note: print(f"\r{fraction:4.0%} {note}\033[K", end="", file=sys.stderr)  # noqa: E731
-    result = functions.call(args.function, params, report=report)
+    try:
+        result = functions.call(args.function, params, report=report)
+    finally:
+        if report:
+            print("\r\033[K", end="", file=sys.stderr)
     print(json.dumps(result, ensure_ascii=False, indent=2))
     return 0
 
@@ -138,7 +142,8 @@ def main(argv: list[str] | None = None) -> int:
         print(e.message("en"), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("stopped; what was stored stays, and the same command goes on from there", file=sys.stderr)
+        goes_on = "; what was stored stays, and the same command goes on from there" if args.command == "precompute" else ""
+        print(f"stopped{goes_on}", file=sys.stderr)
         return 130
 
 

@@ -327,3 +327,16 @@ def test_a_broken_measurement_costs_only_this_machine(tmp_path, monkeypatch):
             facts.chip("this-machine")
     finally:
         facts.THIS_MACHINE.unlink()
+
+
+def test_a_stopped_call_promises_nothing(monkeypatch, capsys):
+    """Catches: “the same command goes on from there” after a command that stores nothing; the last line of progress left standing."""
+
+    def stopped(name, params, report):
+        report(0.5, "half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(functions, "call", stopped)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert __main__.main(["call", "roofline.decode"]) == 130
+    assert capsys.readouterr().err.endswith("half\033[K\r\033[Kstopped\n")

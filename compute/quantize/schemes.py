@@ -95,9 +95,9 @@ SCHEMES: dict[str, Scheme] = {scheme.id: scheme for scheme in (*_floats(), *_int
 
 
 def scheme(id: str) -> Scheme:
-    """Raises UnknownName with the closest names."""
+    """Raises UnknownName with the closest names, or a few of all."""
     if id not in SCHEMES:
-        raise UnknownName("scheme", "量化方案", id, difflib.get_close_matches(id, SCHEMES, 5, 0.3) or list(SCHEMES))
+        raise UnknownName("scheme", "量化方案", id, difflib.get_close_matches(id, SCHEMES, 5, 0.3) or [*SCHEMES][::12])
     return SCHEMES[id]
 
 

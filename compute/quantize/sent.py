@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import difflib
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +31,7 @@ def matrix(model: ModelId = "smollm2-135m", matrix: str = "2.down") -> Sent:
     loaded = shared().get(model)
     known = {f"{i}.{part}": getattr(layer, part) for i, layer in enumerate(loaded.weights.layers) for part in PARTS}
     if matrix not in known:
-        raise UnknownName("matrix", "矩阵", matrix, list(known))
+        raise UnknownName("matrix", "矩阵", matrix, difflib.get_close_matches(matrix, known, 5) or [*known][: len(PARTS)])
     weight = getattr(known[matrix], "weight", None)
     if weight is None:
         raise BadInput("model", model, "it is quantized already; name the model itself", "它已经量化过了；请写原来的模型名")
