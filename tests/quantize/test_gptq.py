@@ -140,6 +140,14 @@ def test_a_channel_that_was_never_active_is_rounded_to_nearest():
     np.testing.assert_array_equal(gptq(weights, np.zeros((32, 32)), GRIDS["channel"]).codes, quantize(weights, GRIDS["channel"]).codes)
 
 
+def test_damping_is_measured_on_the_channels_that_live():
+    """Catches a mean diagonal into which dead channels count as 0: the others would be damped less. Referee: the matrix without them."""
+    weights, _, x = layer(7)
+    x[:, 8:], weights[:, 8:] = 0, 0
+    made = gptq(weights, 2 / len(x) * x.T @ x, GRIDS["channel"], damping=1)
+    np.testing.assert_array_equal(made.codes[:, :8], gptq(weights[:, :8], 2 / len(x) * x[:, :8].T @ x[:, :8], GRIDS["channel"], damping=1).codes)
+
+
 def test_rows_and_groups_of_zeros_stay_zeros():
     """Catches 0 / 0 in a scale, and errors of other rows that leak in."""
     weights, hessian, _ = layer(8)

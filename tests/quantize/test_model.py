@@ -10,11 +10,12 @@ from compute.engine.generate import generate
 from compute.engine.loader import load
 from compute.engine.model import MATRICES, Linear, forward
 from compute.errors import BadInput, Cancelled, UnknownName
-from compute.quantize import grid, smooth, w8a8
+from compute.quantize import awq, grid, smooth, w8a8
 from compute.quantize.gptq import gptq, output_error
 from compute.quantize.grid import quantize
-from compute.quantize.model import named, plain, quantized, smoothing, stored_bytes
+from compute.quantize.model import awq_scales, named, plain, quantized, smoothing, stored_bytes
 from compute.quantize.observe import observe
+from compute.quantize.rescale import tied
 from compute.quantize.schemes import SCHEMES, Scheme, scheme
 from tests.engine.conftest import made, model  # noqa: F401
 
@@ -109,6 +110,15 @@ def test_awq_and_smoothing_keep_the_function_until_rounding(model):
     for rule in (own(grid.Uniform(8), 16, method="awq"), replace(scheme("w8a8-smooth"), activations=False)):
         made = logits(quantized(model, rule, kernels=False, texts=TEXTS).weights)
         assert float((made - true).norm() / true.norm()) < 0.06
+
+
+def test_awq_looks_at_mean_magnitudes(model):
+    """Catches the largest magnitude taken for the mean, and the model looked at in another scheme's grid. Referee: the search itself."""
+    rule, seen = own(grid.Uniform(3), 32, method="awq"), observe(model.weights, TEXTS)
+    scales = awq_scales(model.weights, TEXTS, rule)
+    for name, matrix in named(model.weights, MATRICES):
+        mean = tied(model.weights.config, seen[name].mean) if name.endswith("out") else seen[name].mean
+        np.testing.assert_array_equal(scales[name], awq.search(plain(matrix.weight), mean, seen[name].sample, rule.weights).scales)
 
 
 def test_smoothing_takes_back_what_was_planted(model):
