@@ -105,7 +105,7 @@ def _stage(result: Result, scene: Scene) -> dict[str, Any]:
     return {
         "weights": _short(row.weights[:shown]), "restored": _short(row.restored[:shown]),
         "old": _short(before.row.restored[:shown] - before.row.weights[:shown]) if same_row else None,
-        "blocks": _blocks(row, shown, numbers), "levels": numbers.levels,
+        "zeroed": row.zeros, "blocks": _blocks(row, shown, numbers), "levels": numbers.levels,
         "codes": {"first": numbers.smallest, "shares": _short(share), "old": _short(np.array(before.whole.codes) / before.whole.weights) if same_codes else None,
                   "zero": 0 if numbers.symmetric else None},
         "errors": [_short(line, 3) for line in whole.errors], "place": (result.number + 0.5) / whole.rows, "worst": whole.worst,

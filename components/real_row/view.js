@@ -28,7 +28,6 @@ export function draw(svg, data, t, tools) {
 const r = (x) => Math.round(x * 10) / 10;
 const text = (x, y, said, more = '') => `<text x="${r(x)}" y="${r(y)}" ${more}>${said}</text>`;
 const path = (d, tone, more = '') => `<path d="${d}" fill="none" stroke="${tone}" ${more}/>`;
-const sum = (values) => values.reduce((a, b) => a + b, 0);
 const short = (v) => (v < 0 ? '−' : '') + String(+Math.abs(v).toPrecision(2));
 const percent = (v) => `${+(v * 100).toPrecision(3)}%`;
 const head = (x, y, said, tools) => text(x, y + 13, tools.esc(said), 'font-weight="650"');
@@ -47,9 +46,8 @@ function row(data, far, tools) {
   const zero = data.weights.map((w, i) => w !== 0 && data.restored[i] === 0), dots = (of) => data.weights.map((w, i) => (of(i) ? `M${r(X(i))} ${r(Y(w))}h0` : '')).join('');
   out += path(dots((i) => !zero[i]), c('weights'), `stroke-width="${r(size)}" stroke-linecap="round"`) + path(dots((i) => zero[i]), c('rejected'), `stroke-width="${r(size)}" stroke-linecap="round"`);
   for (let v = -steps(most) * 3, s = steps(most); v <= most; v += s) if (v >= -most) out += text(LEFT - 8, Y(v) + 4.5, Math.abs(v) < s / 2 ? 0 : short(v), 'class="small figure muted" text-anchor="end"');
-  const zeroed = sum(zero.map(Number));
-  const said = tools.words('zeroed', { n: tools.number(zeroed) }), tight = tools.measure(tools.words('row', data.says), 15.5) + tools.measure(said, 14) + 12 > W;
-  if (zeroed) out += text(W, tight ? top + 7 : 13, said, `class="small" text-anchor="end" font-weight="650" style="fill:${c('rejected')};paint-order:stroke;stroke:${c('paper')};stroke-width:4px"`);
+  const said = tools.words('zeroed', { n: tools.number(data.zeroed) }), tight = tools.measure(tools.words('row', data.says), 15.5) + tools.measure(said, 14) + 12 > W;
+  if (data.zeroed) out += text(W, tight ? top + 7 : 13, said, `class="small" text-anchor="end" font-weight="650" style="fill:${c('rejected')};paint-order:stroke;stroke:${c('paper')};stroke-width:4px"`);
   return out + errors(data, far, X, LEFT, top + ROW + 18, tools);
 }
 
