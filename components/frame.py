@@ -129,7 +129,7 @@ def _require_option(widget, field: str, value: Any) -> None:
     """A choice has no value beside its options; Params may know only that it is text."""
     for control in widget.controls:
         if isinstance(control, controls.Choice) and control.field == field and value not in control.options():
-            raise UnknownName(field, field, str(value), list(map(str, control.options())))
+            raise UnknownName(field, f" {field}", str(value), list(map(str, control.options())))
 
 
 def _belongs(name: str, key: str, base: dict[str, Any]) -> bool:

@@ -137,10 +137,15 @@ def plain(value: Any) -> Any:
     return value
 
 
+KINDS = ("int", "float", "str", "bool", "constrained-int", "constrained-float", "constrained-str")  # pydantic's names for the parts of a union
+
+
 def complaint(e: pydantic.ValidationError, known: list[str]) -> BadInput | UnknownName:
     """The first thing wrong, as one sentence in both languages."""
-    first = e.errors(include_url=False)[0]
-    field = ".".join(str(part) for part in first["loc"] if not (isinstance(part, str) and part[:1].isupper()))
+    every = e.errors(include_url=False)
+    of_one = [error for error in every if error["loc"][:1] == every[0]["loc"][:1]]  # several, where a field takes a name or a number
+    first = next((error for error in of_one if error["type"].startswith(("greater", "less"))), every[0])
+    field = ".".join(str(part) for part in first["loc"] if not (isinstance(part, str) and (part[:1].isupper() or part in KINDS or "[" in part)))
     kind, limits, value = first["type"], first.get("ctx", {}), first["input"]
     if kind == "extra_forbidden":
         return UnknownName("parameter", "参数", field, known)
@@ -152,6 +157,7 @@ def complaint(e: pydantic.ValidationError, known: list[str]) -> BadInput | Unkno
         "greater_than": ("more than {gt} is needed", "要大于 {gt}"),
         "less_than": ("less than {lt} is needed", "要小于 {lt}"),
         "literal_error": ("it must be {expected}", "只能是 {expected}"),
+        "multiple_of": ("a multiple of {multiple_of} is needed", "要是 {multiple_of} 的倍数"),
         "string_too_long": ("at most {max_length} characters are possible", "至多 {max_length} 个字符"),
         "string_too_short": ("at least {min_length} characters are needed", "至少 {min_length} 个字符"),
         "too_long": ("at most {max_length} entries are possible", "至多 {max_length} 项"),

@@ -5,6 +5,9 @@ The referee never asks compute/ for a shape: every number below is multiplied ou
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
+import pydantic
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -12,7 +15,7 @@ from hypothesis import strategies as st
 from compute import facts, kv, roofline
 from compute.claims import CLAIMS
 from compute.errors import BadInput, LabError, Refused, UnknownName
-from compute.functions import call
+from compute.functions import call, complaint
 
 ANCHOR, H100, A100 = "qwen3.8-27b", "h100-sxm", "a100-80g-sxm"
 MODELS = sorted(facts.models())
@@ -429,6 +432,20 @@ def test_bad_input_is_one_sentence_in_both_languages(function, params, error, na
         assert word in zh and word in en
     assert any("\u4e00" <= c <= "\u9fff" for c in zh) and not any("\u4e00" <= c <= "\u9fff" for c in en)
     assert "\n" not in zh + en and len(en) < 600
+
+
+@pytest.mark.parametrize("value, zh", [("4097", "参数 block = 4097 不行：至多 4096。"), ("x", "参数 block = 'x' 不行：只能是 'tensor' 或 'channel'。"),
+                                       ("3.3", "参数 outlier = '3.3' 不行：要是 0.5 的倍数。")])  # fmt: skip
+def test_a_name_or_a_number_is_complained_about_by_its_own_name(value, zh):
+    """Catches: pydantic's names for the parts of a union in a sentence, and a number told that it is no name."""
+
+    class Params(pydantic.BaseModel):
+        block: Literal["tensor", "channel"] | Annotated[int, pydantic.Field(ge=1, le=4096)] = "channel"
+        outlier: Annotated[float, pydantic.Field(multiple_of=0.5)] = 6.0
+
+    with pytest.raises(pydantic.ValidationError) as caught:
+        Params(**{"outlier" if value == "3.3" else "block": value})
+    assert complaint(caught.value, []).message("zh") == zh
 
 
 @pytest.mark.parametrize("function", ["roofline.decode", "roofline.prefill", "roofline.ledger", "kv.capacity"])
