@@ -32,6 +32,9 @@ def texts(slug: str, lang: str) -> list[str]:
 
 # ---- what the checks look for; each is tested on planted mistakes further down
 
+FORMATS = re.compile(  # what a format is called by: its bits, its groups; a matrix's shape, an interval's level
+    r"(?<![\w.\-])(?:(?:2|3|4|6|8|16|32)(?:\s?位|[-\s]bits?(?!\w))|(?:16|32|64|128|256)\s?个(?=一组|另有)|95\s?%(?=\s?(?:区间|interval))|4096 × 4096)"
+)
 HIDDEN = re.compile(r"^```.*?^```\s*$|`[^`]+`|\$\$.+?\$\$|\\\(.+?\\\)|\[\[[^\[\]]+\]\]|https?://\S+", re.S | re.M)
 LATIN_UNITS = (
     r"[kKMGTPE]?i?B(?:/s|ytes?)?|[kKMGTPE]?FLOPs?(?:/s|/B)?|[mµun]?s|[kMG]?Hz|(?:k|G|M)?bit/s|W|°C|tok/s|tokens?(?:/s)?|bytes?|bits?|"
@@ -45,8 +48,8 @@ WITH_UNIT = re.compile(
 
 
 def typed_quantities(text: str) -> list[str]:
-    """Digits with a unit outside [[ ]], code and mathematics. Names such as H100, bf16, Qwen3.8-27B are no quantities."""
-    return [found[0] for found in WITH_UNIT.finditer(HIDDEN.sub(" ", text))]
+    """Digits with a unit outside [[ ]], code and mathematics. Names such as H100, bf16, Qwen3.8-27B, "4-bit" are no quantities."""
+    return [found[0] for found in WITH_UNIT.finditer(FORMATS.sub(" ", HIDDEN.sub(" ", text)))]
 
 
 HAN = r"[\u3400-\u4dbf\u4e00-\u9fff]"
@@ -288,7 +291,7 @@ def test_our_model_cuts_the_running_example_as_the_text_says():
     "text",
     [
         "要搬 51.2 GB 权重", "带宽 3.35TB/s", "只用了 0.34%", "only 0.34 % in use", "2,304 token/s", "about 65 tokens a second", "快 1.64 倍",
-        "×3.17 the arithmetic", "1.64× faster", "15.5 ms", "a 4-bit weight", "每个权重 2 字节", "58 个请求", "64 layers", "989.5 TFLOP/s",
+        "×3.17 the arithmetic", "1.64× faster", "15.5 ms", "a 4.25-bit weight", "每个权重 2 字节", "58 个请求", "64 layers", "989.5 TFLOP/s",
         "295 FLOP/B", "写 1,000 个 token", "51.8 µs", "两张 80GB 的卡", "a 70B model", "twice in 3 steps", "**58** is bold, 58 requests are not",
     ],
 )  # fmt: skip
@@ -302,7 +305,7 @@ def test_detector_finds_typed_quantities(text: str):
     [
         "[[=anchor.weight_bytes | GB 4]] 权重", "`70B dense (textbook)`", r"$$4+999=1{,}003\ \text{次}$$", r"\(2\,\text{B} = 2 B\)", "Qwen3.8-27B 放在 H100 上",
         "mini-256", "Llama-2-7B", "bf16", "INT4", "第 2 课", "lesson 3", "batch 1 的写", "from batch 1 until the card is full", "把 batch 从 1 加到放满",
-        "[[=anchor.attention_layers]] 层是注意力", "A100 80G", "```\n51.2 GB\n```", "四个 token", "2026-11-29", "https://example.org/7B/4 GB".replace(" ", "_"),
+        "[[=anchor.attention_layers]] 层是注意力", "A100 80G", "```\n51.2 GB\n```", "四个 token", "2026-11-29", "64 个一组，每组一个 16 位的 s", "three of 4-bit integers", "95 % interval", "https://example.org/7B/4 GB".replace(" ", "_"),
     ],
 )  # fmt: skip
 def test_detector_leaves_names_code_and_formulas_alone(text: str):
