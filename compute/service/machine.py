@@ -45,7 +45,9 @@ class Machine:
 
         device.exact_float32()
         self.device = device.described(device.choose_device(self.wanted))
-        self.registry = registry.shared()
+        known = registry.shared()
+        known.listing()  # reads the headers of all files, which /healthz must not do on the event loop
+        self.registry = known
 
     @property
     def torch(self) -> str | None:
