@@ -72,6 +72,7 @@ COUNTED = {  # units that are words
     "count": ("", "", ""),
     "step": ("步", "step", "steps"),
     "bit": ("位", "bit", "bits"),
+    "bit/weight": ("位", "bit", "bits"),
     "ratio": ("", "", ""),
     "×": ("", "", ""),
 }

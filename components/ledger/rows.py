@@ -21,6 +21,7 @@ GROUPS = {  # our own numbers, by what their keys begin with; another beginning 
     "sampling": ("next", "sampling", "temperature", "truncation", "generation"),
     "speculative": ("speculative",),
     "drafting": ("drafting",),
+    "quantize": ("quantize",),
 }
 QUOTED_GROUPS = ("chips", "configs", "papers", "runs")
 LONGEST_LIST = 4

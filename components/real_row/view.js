@@ -42,11 +42,12 @@ function reach(data) {
 function row(data, far, tools) {
   const c = tools.colour, W = tools.width, n = data.weights.length, top = HEAD, middle = top + ROW / 2, most = far.weight, LEFT = 12 + Math.max(...[-far.error, -steps(most)].map((v) => tools.measure(short(v), 13, 'figures')));
   const X = (i) => LEFT + ((i + 0.5) / n) * (W - LEFT), Y = (v) => middle - (v / most) * (ROW / 2), size = Math.max(2, Math.min(4.5, (W / n) * 2.4));
-  let out = head(0, 0, tools.words('row', data.says), tools) + lattice(data, X, Y, most, tools);
+  const whole = tools.words('row', data.says), title = tools.measure(whole, 15.5) > W ? tools.words('row', { ...data.says, part: '' }) : whole;   // how much is drawn is said below, too
+  let out = head(0, 0, title, tools) + lattice(data, X, Y, most, tools);
   const zero = data.weights.map((w, i) => w !== 0 && data.restored[i] === 0), dots = (of) => data.weights.map((w, i) => (of(i) ? `M${r(X(i))} ${r(Y(w))}h0` : '')).join('');
   out += path(dots((i) => !zero[i]), c('weights'), `stroke-width="${r(size)}" stroke-linecap="round"`) + path(dots((i) => zero[i]), c('rejected'), `stroke-width="${r(size)}" stroke-linecap="round"`);
   for (let v = -steps(most) * 3, s = steps(most); v <= most; v += s) if (v >= -most) out += text(LEFT - 8, Y(v) + 4.5, Math.abs(v) < s / 2 ? 0 : short(v), 'class="small figure muted" text-anchor="end"');
-  const said = tools.words('zeroed', { n: tools.number(data.zeroed) }), tight = tools.measure(tools.words('row', data.says), 15.5) + tools.measure(said, 14) + 12 > W;
+  const said = tools.words('zeroed', { n: tools.number(data.zeroed) }), tight = tools.measure(title, 15.5) + tools.measure(said, 14) + 12 > W;
   if (data.zeroed) out += text(W, tight ? top + 7 : 13, said, `class="small" text-anchor="end" font-weight="650" style="fill:${c('rejected')};paint-order:stroke;stroke:${c('paper')};stroke-width:4px"`);
   return out + errors(data, far, X, LEFT, top + ROW + 18, tools);
 }

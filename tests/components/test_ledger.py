@@ -73,6 +73,12 @@ def test_ours_stand_before_quoted_ones_in_groups():
     assert order == sorted(order, key=list(dict.fromkeys(order)).index) and order[0] == "roofline" and order[-1] == "runs"
 
 
+@pytest.mark.parametrize("lang", ["zh", "en"])
+def test_every_group_has_a_name(lang):
+    """Catches: the numbers of a new lesson under the first word of their keys, in English on a Chinese page."""
+    assert [group for group in {row["group"] for row in found(lang).values()} if not words(lang).get(f"group.{group}")] == []
+
+
 def test_a_reference_is_shown_with_its_reason(store):
     """Catches a published figure of somebody else's model that hides behind ours."""
     data = json.loads(store.read_text(encoding="utf-8"))
