@@ -1,11 +1,11 @@
 """The text that quantizers look at. `python -m compute.quantize.calibration` writes it for mini-256.
 
-No validation text of the loss tables: mini-256 (and what shares its tokenizer) is calibrated on what mini-256 writes itself at
+No validation text of the loss tables: mini-256 and its smaller siblings are calibrated on what mini-256 writes itself at
 temperature 1, as data-free quantization does (LLM-QAT, Liu et al. 2023). 192 texts: the end-of-text token, which is what
 stands before a text in training, then a token that begins one, drawn without replacement so that no two begin alike, then what
 the model draws until it ends the text or 256 tokens are there. Beginning anew, instead of going on after an end, keeps short
 stories from crowding out manuals. They are read as training and validation read: one after the other, in windows of 256 tokens.
-Any other model reads LibreOffice's English help with its own tokenizer; the loss table of SmolLM2 leaves that file out.
+Any other model reads LibreOffice's English help with its own tokenizer; what it is measured on leaves that file out.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ WINDOW = 512
 
 def texts(model: str, tokenizer: Tokenizer | None = None) -> list[list[int]]:
     """Token ids in windows. tokenizer: the model's, else it is loaded. Raises BrokenData for a file that cannot be read."""
+    from compute.engine.registry import CHECKPOINTS, shared
+
     model = model.split(":")[0]
-    if model.startswith("mini-"):
+    if model in CHECKPOINTS:  # an operator's mini-something has another tokenizer
         return _windows([token for text in written() for token in text], LENGTH)
     if tokenizer is None:
-        from compute.engine.registry import shared
-
         tokenizer = shared().get(model).tokenizer
     return _windows(tokenizer.encode(OTHERS.read_text(encoding="utf-8")), WINDOW)
 

@@ -24,9 +24,10 @@ from compute.engine import smollm2
 from compute.engine.device import cores
 from compute.engine.loader import Model
 from compute.engine.model import Cache, Weights, hidden_states, logits
-from compute.engine.registry import shared
+from compute.engine.registry import CHECKPOINTS, shared
 from compute.engine.served import ModelId, circumstances
 from compute.errors import BadInput, Cancelled
+from compute.quantize import calibration
 from compute.quantize.kv import KVRoundTrip
 from compute.quantize.model import quantized, stored_bytes
 from compute.quantize.paired import TOGETHER, Change, Verdict, change, noise_floor, verdict
@@ -37,7 +38,7 @@ from compute.training import mixture
 CONTEXT = mixture.CONTEXT
 ROWS = 8  # windows in a forward; more leave the processor's cache
 SOURCES = {smollm2.ID: ("gnome-en", "electron-en")}
-"""What a model that is not ours is measured on; libreoffice-en calibrates it."""
+"""What a public model is measured on, where that is not everything."""
 QUICK_WINDOWS, QUICK_WINDOWS_LARGE, LARGE = 96, 12, 50_000_000
 DOMAIN_OF = {source: domain for domain, sources in mixture.DOMAINS.items() for source in sources}
 
@@ -81,9 +82,10 @@ class Text:
 
 
 def read_text(model: Model, domain: Domain = "all") -> Text:
-    """The whole validation text of data/texts (of SOURCES, for a model that is not ours), or a domain of it. Raises BadInput where
-    that is nothing."""
-    names = [n for n in DOMAIN_OF if n in SOURCES.get(model.name, DOMAIN_OF) and domain in ("all", DOMAIN_OF[n])]
+    """The whole validation text of data/texts, or a domain of it; for a model that is not ours without what calibrates it, and
+    only what SOURCES says. Raises BadInput where that is nothing."""
+    calibrating = () if model.name in CHECKPOINTS else (calibration.OTHERS.stem,)
+    names = [n for n in SOURCES.get(model.name, DOMAIN_OF) if n not in calibrating and domain in ("all", DOMAIN_OF[n])]
     if not names:
         raise BadInput("domain", domain, f"{model.name} is measured on English software help only", f"{model.name} 只在英文软件帮助上测")
     return cut({name: stream(model, mixture.read_text(name)) for name in names})
