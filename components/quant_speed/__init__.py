@@ -266,12 +266,16 @@ def _kept(result: Result) -> Quantity:
     s = result.of("int4")
     if result.measured(s) is None:
         return Quantity(result.predicted(s), "×", "computed", "bytes of the base / bytes", {"base": result.of(result.params.base).bytes, "bytes": s.bytes})
-    return Quantity(result.measured(s), "×", "measured", "tokens/s of int4 over tokens/s of the base", {}, None, dict(s.conditions) | {"base": result.params.base})
+    return Quantity(_share(result), "ratio", "measured", "measured speed-up of int4 / the one that its bytes promise", {}, None, dict(s.conditions) | {"base": result.params.base})
+
+
+def _share(result: Result) -> float:
+    s = result.of("int4")
+    return (result.measured(s) or result.predicted(s)) / result.predicted(s)
 
 
 def _right(result: Result) -> str:
-    s = result.of("int4")
-    share = (result.measured(s) or result.predicted(s)) / result.predicted(s)
+    share = _share(result)
     return "all" if share >= 0.9 else "most" if share >= 0.6 else "less"
 
 

@@ -222,9 +222,13 @@ def _flattest(result: Result) -> str:
     return "yes" if result.best == 1 else "no"
 
 
-def _repaired(result: Result) -> str:
+def _gone(result: Result) -> float:
     """How much of the error is gone at this α."""
-    gone = 1 - result.error / result.plain
+    return 1 - result.error / result.plain
+
+
+def _repaired(result: Result) -> str:
+    gone = _gone(result)
     return "all" if gone > 0.9 else "half" if gone > 0.3 else "little"
 
 
@@ -239,6 +243,6 @@ WIDGET = Widget(
     draw=draw,
     guesses={
         "one": Guess(truth=lambda result: Quantity(result.best, "count", "measured", "argmin over α", conditions=result.conditions), choices=("yes", "no"), right=_flattest),
-        "repair": Guess(truth=lambda result: Quantity(result.error, "ratio", "measured", "‖Ŷ − Y‖ / ‖Y‖", conditions=result.conditions), choices=("little", "half", "all"), right=_repaired),
+        "repair": Guess(truth=lambda result: Quantity(_gone(result), "ratio", "measured", "1 − error smoothed / error not smoothed", conditions=result.conditions), choices=("little", "half", "all"), right=_repaired),
     },
 )  # fmt: skip
