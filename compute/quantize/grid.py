@@ -297,11 +297,6 @@ def _blocks(matrix: NDArray, block: Block) -> NDArray:
 # ---- scales in their format
 
 
-def stored_scales(scales: Floats, grid: Grid) -> Floats:
-    """Rounded to the format in which they are kept. Raises BadInput where float16 cannot hold one."""
-    return opened(keep(np.asarray(scales, np.float64), grid), grid)
-
-
 def keep(scales: NDArray[np.float64], grid: Grid) -> tuple[NDArray, ...]:
     """Exact scales (out, groups) → the arrays that are stored, the first of which has an entry for each block.
 

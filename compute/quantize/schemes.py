@@ -27,8 +27,8 @@ class Scheme:
     """weights: the layers' matrices, None = as they are. method: how codes are chosen; act_order is GPTQ's (columns of large
     activations first). activations: int8 of each token's vector, measured as it comes (dynamic). smooth: SmoothQuant's α.
     kv: bits of keys and values, a scale and a zero point for each head's vector; kv_group: KIVI, each channel of the keys over so
-    many positions instead. head: of lm_head. planted: the model with
-    outlier channels planted into it (compute/quantize/outliers.py). cast: a floating-point type for the matrices instead."""
+    many positions instead. head: of lm_head. planted: the model with outlier channels planted into it
+    (compute/quantize/outliers.py). cast: a floating-point type for the matrices instead."""
 
     id: str
     family: Family
@@ -65,7 +65,7 @@ def _calibrated() -> list[Scheme]:
 
 def _floats() -> list[Scheme]:
     cast = [Scheme(short, "float", cast=name) for short, name in (("bf16", "bfloat16"), ("fp16", "float16"))]
-    eight = [Scheme(f"{numbers.name}-{block}", "fp8", Grid(numbers, block, FLOAT32)) for numbers in (E4M3, E5M2) for block in ("channel",)]
+    eight = [Scheme(f"{numbers.name}-channel", "fp8", Grid(numbers, "channel", FLOAT32)) for numbers in (E4M3, E5M2)]
     four = [
         Scheme("mxfp4", "fp4", Grid(E2M1, 32, E8M0)), Scheme("nvfp4", "fp4", Grid(E2M1, 16, E4M3_SCALES)),
         Scheme("nf4", "fp4", Grid(NF4, 64, FLOAT32)), Scheme("nf4-double", "fp4", Grid(NF4, 64, DOUBLE)),
@@ -107,7 +107,7 @@ def scheme(id: str) -> Scheme:
 @dataclass(frozen=True)
 class Stored:
     """bits_per_weight: of the quantized matrices, scales and all. model_bits_per_weight: over everything that a token is
-    multiplied with, lm_head included. bytes: read for one token. kv_bytes_per_token: with its scales."""
+    multiplied with, lm_head included. bytes: read for one token."""
 
     bits_per_weight: float
     model_bits_per_weight: float

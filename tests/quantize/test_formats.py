@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as arrays
 from scipy.stats import norm
 
 from compute.quantize.grid import (
-    DOUBLE, E2M1, E4M3, E4M3_SCALES, E5M2, E8M0, FLOAT32, NF4, Grid, Uniform, from_bytes, nearest, quantize, stored_scales, to_bytes,
+    DOUBLE, E2M1, E4M3, E4M3_SCALES, E5M2, E8M0, FLOAT32, NF4, Grid, Uniform, from_bytes, keep, nearest, opened, quantize, to_bytes,
 )  # fmt: skip
 from compute.quantize.kv import from_the_least
 from compute.quantize.schemes import SCHEMES
@@ -263,10 +263,14 @@ def test_error_is_half_a_gap_of_the_table(name):
 
 
 def test_scales_alone():
-    """Catches: `stored_scales` and `fit` drifting apart."""
-    scales = np.abs(normal(4, 8, spread=1))
-    assert np.array_equal(stored_scales(scales, Grid(Uniform(4), 8)).astype(np.float16), scales.astype(np.float16))
-    assert np.log2(stored_scales(scales, Grid(E2M1, 8, E8M0))).tolist() == (np.floor(np.log2(scales * 6)) - 2).tolist()
+    """Catches: a scale rounded to another format than the one in which it is kept."""
+    scales = np.abs(normal(4, 8, spread=1)).astype(np.float64)
+
+    def stored(grid: Grid) -> np.ndarray:
+        return opened(keep(scales, grid), grid)
+
+    assert np.array_equal(stored(Grid(Uniform(4), 8)).astype(np.float16), scales.astype(np.float16))
+    assert np.log2(stored(Grid(E2M1, 8, E8M0))).tolist() == (np.floor(np.log2(scales * 6)) - 2).tolist()
 
 
 def test_a_file_of_mxfp4_read_by_hand():
