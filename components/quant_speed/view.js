@@ -85,7 +85,8 @@ function loss(row, data, box, y, tools) {   // a dot with its interval, and the 
   const c = tools.colour, known = data.rows.filter((o) => o.change), most = Math.max(1e-4, ...known.map((o) => o.change[2])), least = Math.min(0, ...known.map((o) => o.change[1]));
   const X = (v) => box.x + 10 + ((v - least) / (most - least)) * (box.w - 30);
   let out = known.length ? `<path d="M${r(X(0))} ${y - (box.x ? 16 : 11)}V${y + 18}" stroke="${c('ink')}" stroke-opacity=".5"/>` : '';
-  if (row.change) out += `<path d="M${r(X(row.change[1]))} ${y - 6}H${r(X(row.change[2]))}M${r(X(row.change[1]))} ${y - 11}v10M${r(X(row.change[2]))} ${y - 11}v10" stroke="${c('rejected')}" stroke-width="1.5"/><circle cx="${r(X(row.change[0]))}" cy="${y - 6}" r="5" fill="${c('rejected')}"/>`;
+  const none = row.change && row.change[1] <= 0 && row.change[2] >= 0, tone = c(none ? 'accepted' : 'rejected');   // no difference measured: an empty dot
+  if (row.change) out += `<path d="M${r(X(row.change[1]))} ${y - 6}H${r(X(row.change[2]))}M${r(X(row.change[1]))} ${y - 11}v10M${r(X(row.change[2]))} ${y - 11}v10" stroke="${tone}" stroke-width="1.5"/><circle cx="${r(X(row.change[0]))}" cy="${y - 6}" r="${none ? 4.2 : 5}" fill="${none ? c('paper') : tone}" stroke="${tone}" stroke-width="${none ? 1.6 : 0}"/>`;
   const w = tools.measure(row.says, 13, row.change ? 'figures' : 'sans') * 1.05, middle = row.change ? X(row.change[0]) : 0, right = box.x + box.w;
   const [at, anchor] = middle + w / 2 > right ? [right, 'end'] : middle - w / 2 < X(0) + 6 ? [X(0) + 6, 'start'] : [middle, 'middle'];
   return out + text(at, y + 16, tools.esc(row.says), `class="small ${row.change ? 'figure' : 'muted'}" text-anchor="${anchor}" style="${halo(c, box.x && row.chosen)}"`);
