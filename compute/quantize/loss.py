@@ -176,7 +176,8 @@ class Cost:
 
 
 def cost(model: str, scheme: str, domain: Domain = "all", quick: bool = False, report: Report = silent, cancelled: Callable[[], bool] = never) -> Cost:
-    """Raises UnknownName, BadInput where the scheme's groups do not divide a width or the model has a scheme already, Cancelled."""
+    """Raises UnknownName, BadInput where the scheme's groups do not divide a width, the model has a scheme already or a loss is not
+    finite, and Cancelled."""
     if ":" in model:
         raise BadInput("model", model, "it is quantized already; name the model and the scheme apart", "它已经量化过；请把模型和方案分开写")
     found, loaded = named(scheme), shared().get(model)
@@ -186,6 +187,9 @@ def cost(model: str, scheme: str, domain: Domain = "all", quick: bool = False, r
         raise error.about("scheme", scheme) from None
     text, before = unquantized(model, domain, quick, lambda part, note: report(0.4 * part, f"{model}: {note}"), cancelled)
     after = under(loaded, found, text, lambda part, note: report(0.4 + 0.6 * part, note), cancelled)
+    for field, name, sums in (("model", model, before), ("scheme", scheme, after)):
+        if not np.isfinite(sums).all():
+            raise BadInput(field, name, "the loss is not a finite number", "损失不是有限的数")
 
     def on(mine: NDArray[np.bool_]) -> Change:
         return change(before[mine], after[mine], text.counts[mine], text.sources[mine], text.together)

@@ -1,5 +1,7 @@
 """AWQ's scales, and the search over β, against a loop written out."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 from compute.errors import BadInput, Cancelled
 from compute.quantize.awq import POINTS, scales, search
 from compute.quantize.grid import Grid, Uniform, quantize
+from compute.quantize.rescale import tied
 
 GRID = Grid(Uniform(3), 16)
 
@@ -72,3 +75,9 @@ def test_refusals_and_stopping():
 
     with pytest.raises(Cancelled):
         search(weights, mean, x, GRID, check=leave)
+
+
+def test_heads_that_share_a_value_share_a_scale():
+    """Catches the larger of two query heads taken for both. Two value heads of two channels, each for two query heads."""
+    shape = SimpleNamespace(kv_heads=2, head_dim=2)
+    np.testing.assert_array_equal(tied(shape, np.array([1, 2, 3, 4, 10, 20, 30, 40.0])), [2, 3, 2, 3, 20, 30, 20, 30])

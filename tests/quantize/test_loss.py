@@ -201,6 +201,13 @@ def test_what_cannot_be_scored(params, error, words):
         functions.call("quantize.score", params)
 
 
+def test_a_model_that_is_broken_has_no_loss(model, some, monkeypatch):
+    """Catches: NaN as a measured loss, where a scheme rounds no weight and so complains of none."""
+    monkeypatch.setitem(loss._own, (MODEL, "all", True), (some, np.full(len(some.counts), np.nan)))
+    with pytest.raises(BadInput, match="model = 'mini-256'.* not a finite number"):
+        functions.call("quantize.score", {"scheme": "kv4"})
+
+
 def test_cancelling_ends_it_between_two_forwards():
     """Catches: a page left while a whole text is being read, and the losses of half a text kept as the model's own."""
     loss._own.pop((MODEL, "stories", False), None)
