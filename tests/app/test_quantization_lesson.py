@@ -135,7 +135,7 @@ def test_the_clock_keeps_less_of_four_bits_than_the_bytes_promise():
     bf16 = said("~quantize.smollm2-135m.bf16.bytes_per_token")
     for bytes_, promised, clock in told.values():
         assert promised == pytest.approx(bf16 / bytes_) and clock > 1
-    assert told["int4"][2] < told["int4"][1] and told["int4"][2] / told["int8"][2] < told["int8"][0] / told["int4"][0]
+    assert told["int4"][2] < told["int4"][1] and told["int4"][2] / told["int8"][2] < 2  # "the speed does not double again"
     low, high = numbers.resolve("~quantize.smollm2-135m.int8-channel-head8.loss_change").interval95
     assert low <= 0 <= high  # "no difference was measured for INT8"
     assert told["int8"][0] / told["int4"][0] < 2  # from eight bits to four: less than half the bytes, for the scales and lm_head
