@@ -209,14 +209,14 @@ def under(model: Model, scheme: Scheme, text: Text, report: Report = silent, can
 @dataclass(frozen=True)
 class Score:
     """A scheme measured now. floor: what another seed's training changes in mini-256's loss on all text, None for another
-    model or a domain alone. verdict: how the change stands to zero and to the floor."""
+    model or a domain alone. verdict: how the change stands to zero and to the floor; None where it is measurable and no floor known."""
 
     model: str
     scheme: str
     domain: str
     cost: Cost
     floor: float | None
-    verdict: Verdict
+    verdict: Verdict | None
     seconds: float
     conditions: dict[str, Any]
 
@@ -234,4 +234,5 @@ def score(
     found = cost(model, scheme, domain, quick, report, cancelled)
     floor = noise_floor().value if (model, domain) == ("mini-256", "all") else None
     around = circumstances(shared().get(model)) | {"threads": threads(), "window_tokens": CONTEXT}
-    return Score(model, scheme, domain, found, floor, verdict(found.change, floor or 0.0), time.perf_counter() - began, around)
+    judged = verdict(found.change, floor or 0.0)
+    return Score(model, scheme, domain, found, floor, judged if floor is not None or judged == "none" else None, time.perf_counter() - began, around)

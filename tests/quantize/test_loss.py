@@ -188,6 +188,12 @@ def test_a_scheme_is_scored_on_a_part_of_the_text():
     assert said["floor"] == pytest.approx(0.0508, abs=1e-4)
 
 
+def test_without_a_floor_a_measurable_change_is_not_judged():
+    """Catches: a domain or another model that is said to lie beyond a floor that nobody measured."""
+    said = functions.call("quantize.score", {"scheme": "int3-g32", "domain": "stories-en"})
+    assert said["floor"] is None and said["verdict"] is None and said["cost"]["change"]["low"] > 0
+
+
 @pytest.mark.parametrize(("params", "error", "words"), [
     ({"scheme": "int5-g64"}, UnknownName, "int5-g64"),
     ({"model": "mini-25"}, UnknownName, "mini-25"),
