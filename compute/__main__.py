@@ -28,7 +28,7 @@ def _call(args) -> int:
         return 2
     report = None
     if sys.stderr.isatty():
-        report = lambda fraction, note: print(f"\r{fraction:4.0%} {note}\033[K", end="", file=sys.stderr)  # noqa: E731
+        report = lambda fraction, note, partial=None: print(f"\r{fraction:4.0%} {note}\033[K", end="", file=sys.stderr)  # noqa: E731
     try:
         result = functions.call(args.function, params, report=report)
     finally:

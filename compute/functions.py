@@ -114,12 +114,12 @@ def made(model: type[M], params: dict[str, Any]) -> M:
 def call(
     name: str,
     params: dict[str, Any],
-    report: Callable[[float, str], None] | None = None,
+    report: Callable[..., None] | None = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> Any:
     """Check, run, and return plain JSON data."""
     target = function(name).load()
-    served = {"report": report or (lambda fraction, note: None), "cancelled": cancelled or (lambda: False)}
+    served = {"report": report or (lambda fraction, note, partial=None: None), "cancelled": cancelled or (lambda: False)}
     takes = inspect.signature(target).parameters
     return plain(target(**check(name, params), **{k: v for k, v in served.items() if k in takes}))
 

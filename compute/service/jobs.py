@@ -8,15 +8,15 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from compute.errors import Busy, Cancelled, LabError, TimedOut, unforeseen
 from compute.service.schema import Conditions, Event, Progress, Result, plain
 
-Report = Callable[[float, str], None]
+Report = Callable[..., None]  # (fraction, note="", partial=None)
 Work = Callable[[Report, Callable[[], bool]], Any]
-MOST_EVENTS = 1000  # kept for a watcher that does not look; older progress is dropped first
+MOST_EVENTS = 1000  # kept for a watcher that does not look; older progress is dropped first, and of partial results all but the newest
 
 
 @dataclass(frozen=True)
@@ -62,15 +62,25 @@ class Job:
             self._events.clear()
         return events
 
-    def report(self, fraction: float, note: str = "") -> None:
-        """Given to the function. Raises Cancelled once nobody waits any more."""
+    def report(self, fraction: float, note: str = "", partial: Any = None) -> None:
+        """Given to the function. partial: the result so far. Raises Cancelled once nobody waits any more, and ValueError or
+        TypeError for a partial that JSON cannot carry."""
         if self.cancelled():
             raise Cancelled()
+        partial = plain(partial)
         with self._lock:
             if self._end is None:
                 self._last = Progress(float(min(max(fraction, 0.0), 1.0)), str(note), self._age())
-                self._events.append(self._last)
+                if partial is not None:
+                    self._forget_partials()
+                self._events.append(replace(self._last, partial=partial))
         self.wake()
+
+    def _forget_partials(self) -> None:
+        """Of the events that nobody has looked at."""
+        for at, event in enumerate(self._events):
+            if isinstance(event, Progress) and event.partial is not None:
+                self._events[at] = replace(event, partial=None)
 
     def cancelled(self) -> bool:
         """Given to the function: true once it should stop, also when its time is up."""

@@ -24,12 +24,14 @@ class NotOurs(ValueError):
 
 @dataclass(frozen=True)
 class Progress:
-    """fraction 0…1 of the work done; seconds since the call was accepted; waiting = jobs still ahead in the queue."""
+    """fraction 0…1 of the work done; seconds since the call was accepted; waiting = jobs still ahead in the queue; partial: what is
+    known of the result so far, as JSON data, or None where there is nothing new (not: nothing any more)."""
 
     fraction: float
     note: str
     seconds: float
     waiting: int = 0
+    partial: Any = None
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ def encode(event: Event) -> bytes:
         return json.dumps({"error": event.to_json()}, separators=(",", ":"), default=_nearest).encode() + b"\n"
     match event:
         case Progress():
-            body = {"progress": asdict(event)}
+            body = {"progress": {name: value for name, value in vars(event).items() if name != "partial" or value is not None}}
         case Result(value, conditions):
             body = {"result": value, "conditions": asdict(conditions)}
     return json.dumps(body, allow_nan=False, separators=(",", ":")).encode() + b"\n"

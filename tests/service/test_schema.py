@@ -12,7 +12,7 @@ from compute.service import client
 from compute.service.schema import Conditions, NotOurs, Progress, Result, decode, encode, lines, plain
 
 CONDITIONS = Conditions("cpu", "m", "3", None, None, 1, 0.5, "2026-01-01T00:00:00+00:00")
-EVENTS = [Progress(0.5, "半 \u2028\n", 1.0, 2), Result({"a": [1, None, "é"]}, CONDITIONS), BadInput("f", 3, "why", "为何")]
+EVENTS = [Progress(0.5, "半 \u2028\n", 1.0, 2, {"so far": [1, None]}), Result({"a": [1, None, "é"]}, CONDITIONS), BadInput("f", 3, "why", "为何")]
 
 
 def test_events_survive_the_wire():
@@ -22,6 +22,12 @@ def test_events_survive_the_wire():
         assert line.count(b"\n") == 1
         back = decode(line)
         assert back == event or back.to_json() == event.to_json()
+
+
+def test_progress_without_a_partial_result_is_as_it_always_was():
+    """Catches a client of yesterday that stumbles over a new field, and a field that today's cannot do without."""
+    line = encode(Progress(0.5, "half", 1.0))
+    assert b"partial" not in line and decode(line).partial is None
 
 
 def test_an_error_gets_through_whatever_its_values_are():

@@ -12,6 +12,7 @@ import pytest
 
 from compute.errors import BadInput, Busy, Internal, Refused, TimedOut, Unavailable, UnknownName
 from compute.service import client
+from compute.service.jobs import MOST_EVENTS, Job
 from compute.service.schema import Progress, Result
 from tests.service import toys
 from tests.service.process import ROOT
@@ -29,6 +30,37 @@ def test_progress_comes_in_order_and_then_one_result(server):
     assert [p.seconds for p in progress] == sorted(p.seconds for p in progress)
     assert isinstance(result, Result) and result.value == {"steps": 10}
     assert arrivals[0] < 0.6 * arrivals[-1], "the first progress came only with the end"
+
+
+@pytest.mark.parametrize("way", ["the process", "embedded"])
+def test_what_is_known_so_far_travels_with_the_progress(server, use, way):
+    """Catches a partial result that is lost on one of the two ways, is not plain JSON data, or goes on growing after it was sent."""
+    if way == "embedded":
+        use("embedded")
+    *progress, result = client.run("toy.grows", {"steps": 8})
+    partials = [p.partial["done"] for p in progress if p.partial]
+    assert partials and partials == [result.value["done"][: len(done)] for done in partials]
+    assert partials[-1] == result.value["done"]
+
+
+def test_a_partial_result_that_json_cannot_carry_is_a_mistake_of_the_function(server):
+    """Catches a stream that breaks off in the middle of an event."""
+    with pytest.raises(Internal):
+        client.call("toy.unsayable", {})
+
+
+def test_only_the_newest_partial_result_waits_for_a_watcher_who_does_not_look():
+    """Catches a thousand half results kept in memory, the newest one lost, and one that changes after it was reported."""
+    job, growing = Job("f", None, lambda: None, 60.0, None), []
+    for step in range(2 * MOST_EVENTS):
+        growing.append(step)
+        job.report(step / (2 * MOST_EVENTS), "", {"done": growing})
+    job.report(1.0, "no news")
+    growing.clear()
+    events = job.take()
+    assert len(events) == MOST_EVENTS
+    assert [len(e.partial["done"]) for e in events if e.partial] == [2 * MOST_EVENTS] and events[-2].partial
+    assert job.beat(0).partial is None and not job.take()
 
 
 def test_conditions_name_the_machine_and_the_seed(server):

@@ -24,6 +24,22 @@ def slow(steps: int, step_seconds: float = 0.05, report=None, cancelled=None) ->
     return {"steps": steps}
 
 
+def grows(steps: int, step_seconds: float = 0.05, report=None) -> dict:
+    """Tells what it has so far, but not with every report."""
+    done = []
+    for step in range(steps):
+        time.sleep(step_seconds)
+        done.append((step, step / 3))
+        report((step + 1) / steps, partial={"done": done} if step % 2 else None)
+    return {"done": done}
+
+
+def unsayable(report=None) -> dict:
+    """What it has so far is nothing that JSON can carry."""
+    report(0.5, "half", {"value": float("nan")})
+    return {}
+
+
 def quiet(seconds: float, cancelled=None) -> dict:
     """Says nothing, but asks whether to stop."""
     until = time.monotonic() + seconds
@@ -91,7 +107,7 @@ def refuses_late(report=None) -> dict:
 
 TOYS = {
     f"toy.{f.__name__}": Function(f"toy.{f.__name__}", f"{__name__}:{f.__name__}", "service")
-    for f in (add, slow, quiet, deaf, broken, leaves, endless, refuses, refuses_late, own_error, nested)
+    for f in (add, slow, grows, unsayable, quiet, deaf, broken, leaves, endless, refuses, refuses_late, own_error, nested)
 }
 
 
