@@ -1,0 +1,20 @@
+"""A service under load: requests arrive by themselves, a policy of compute/batching serves them, a clock prices every step.
+
+    requests.py   when they arrive and how long they are: Poisson, even, bursty or replayed; workloads by name
+    flow.py       all of them through a policy, from the first arrival to the last token
+    load.py       one rate: percentiles, goodput, Little's law, the queue; or overload, and how fast it grows
+    knee.py       many rates: up to which the targets are met, and up to which the queue stays
+    theory.py     one server, M/M/1 and M/D/1: the same simulation beside the closed form
+
+Rates are requests a second, times seconds, lengths tokens.
+"""
+
+from compute.serving.knee import Point, Sweep, sweep
+from compute.serving.load import Capacity, Good, Latency, Little, Percentile, Queue, Run, run
+from compute.serving.requests import KINDS, WORKLOADS, Workload, arrivals, lengths
+from compute.serving.theory import Theory, queue
+
+__all__ = [
+    "KINDS", "WORKLOADS", "Capacity", "Good", "Latency", "Little", "Percentile", "Point", "Queue", "Run", "Sweep", "Theory", "Workload",
+    "arrivals", "lengths", "queue", "run", "sweep",
+]  # fmt: skip

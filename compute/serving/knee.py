@@ -1,0 +1,127 @@
+"""Many rates: up to which one the targets are met, and up to which the queue stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+
+from compute.batching import PolicyName
+from compute.calibrated import Parallel, Precision
+from compute.facts import ChipRef, ModelRef
+from compute.serving.flow import never
+from compute.serving.load import (
+    Budget, Capacity, ClockName, Good, Latency, Rate, Report, Requests, Run, Seed, Slots, Target, at_rate, backlog, capacity, check, server,
+)  # fmt: skip
+from compute.serving.requests import Kind, positive, workload as named
+
+WITHIN = 0.01  # of the capacity: how closely the knee is found
+
+
+@dataclass(frozen=True)
+class Point:
+    """One rate; the last five are None in overload."""
+
+    rate: float
+    load: float
+    verdict: Literal["steady", "overload"]
+    growth: float | None
+    tokens_per_second: float
+    good: Good | None
+    ttft: Latency | None
+    tpot: Latency | None
+    latency: Latency | None
+    settled: bool
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """knee: the largest rate at which still a `share` of the requests meets both targets, found by halving to within WITHIN of the
+    capacity; None, with the reason, where already the lowest rate misses them. at_knee: that run. bound "targets": they fail
+    before the queue does; "capacity": they hold as long as the queue does."""
+
+    points: tuple[Point, ...]
+    knee: float | None
+    at_knee: Point | None
+    bound: Literal["targets", "capacity"] | None
+    why_not: Mapping[str, str] | None
+    share: float
+    capacity: Capacity
+
+
+def sweep(
+    model: ModelRef = "qwen3.8-27b",
+    chip: ChipRef = "h100-sxm",
+    policy: PolicyName = "continuous",
+    rates: Annotated[list[Rate], Field(max_length=100, description="requests a second; none: spread over the capacity and a little beyond")] = [],
+    requests: Requests = 1000,
+    workload: Annotated[str, Field(description="lengths of prompts and replies, by name")] = "chat",
+    slots: Slots = 58,
+    budget: Budget = 512,
+    precision: Precision = "bf16",
+    tensor_parallel: Parallel = 1,
+    clock: ClockName = "calibrated",
+    ttft_target: Target = 1.0,
+    tpot_target: Target = 0.05,
+    share: Annotated[float, Field(gt=0, le=1, description="of the requests that must meet both targets, for a rate to count as served well")] = 0.9,
+    seed: Seed = 0,
+    arrive: Annotated[Kind, Field(description="how requests arrive")] = "poisson",
+    times: Annotated[list[float], Field(max_length=100_000, description="recorded arrivals in seconds, to be replayed")] = [],
+    report: Report = lambda fraction, note: None,
+    cancelled: Callable[[], bool] = never,
+) -> Sweep:
+    """The same requests at many rates: goodput and percentiles at each, the knee and the capacity."""
+    positive("share", share)
+    for rate in rates or [1.0]:
+        check(rate, requests, ttft_target, tpot_target)
+    served, load = server(model, chip, policy, slots, budget, precision, tensor_parallel, clock), named(workload)
+    report(0.0, "capacity")
+    most = capacity(served, load, backlog(slots), seed, cancelled)
+    found: dict[float, Point] = {}
+    todo = len(rates or GRID) + 7
+
+    def point(rate: float) -> Point:
+        if rate not in found:
+            report(min(0.98, (1 + len(found)) / todo), f"λ = {rate:.3g}")
+            found[rate] = _point(at_rate(served, load, most, rate, requests, ttft_target, tpot_target, seed, arrive, times, cancelled))
+        return found[rate]
+
+    good = lambda rate: (p := point(rate)).good is not None and p.good.share >= share  # noqa: E731
+    grid = sorted(rates or [most.requests_per_second * part for part in GRID])
+    points = tuple(point(rate) for rate in grid)
+    knee, bound, why_not = _knee(good, grid, most.requests_per_second)
+    if knee is None:
+        percent, low = f"{share * 100:g} %", f"{grid[0]:.3g}"
+        why_not = {"zh": f"最低的到达率 {low} 请求/秒下，也不到 {percent} 的请求达标", "en": f"even at the lowest rate, {low} requests/s, fewer than {percent} of the requests meet the targets"}
+    return Sweep(points, knee, point(knee) if knee else None, bound, why_not, share, most)
+
+
+GRID = tuple(np.round(np.concatenate([np.linspace(0.1, 0.9, 9), [0.95, 1.05, 1.2]]), 3).tolist())  # of the capacity
+
+
+def _knee(good: Callable[[float], bool], grid: list[float], most: float) -> tuple[float | None, Literal["targets", "capacity"] | None, None]:
+    """Between the last rate of the grid that is good before one is not, and that one."""
+    low = None
+    high = most
+    for rate in grid:
+        if rate >= most or not good(rate):
+            high = min(rate, most)
+            break
+        low = rate
+    if low is None:
+        return None, None, None
+    top = most * (1 - WITHIN)
+    if high >= most and low < top and good(top):
+        return top, "capacity", None
+    high = min(high, top) if high >= most else high
+    while high - low > WITHIN * most:
+        middle = (low + high) / 2
+        low, high = (middle, high) if good(middle) else (low, middle)
+    return low, "targets" if low < top else "capacity", None
+
+
+def _point(run: Run) -> Point:
+    return Point(run.rate, run.load, run.verdict, run.growth, run.tokens_per_second, run.good, run.ttft, run.tpot, run.latency, run.settled)
