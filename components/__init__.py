@@ -90,6 +90,7 @@ class Scene:
     before: Any = None  # the previous result, or None
     guess: float | str | None = None
     t: int | None = None  # the step at which the player came to rest; None while it stands where the Stage opens
+    running: bool = False  # the result is of a live run under way: there is more to come
 
 
 @dataclass(frozen=True)
@@ -107,13 +108,16 @@ class Guess:
 class Live:
     """A run on the compute service. arguments(params) feed its function; run(params, answer) makes the result.
     when: at which Params the button is there. about: an answer stays while this is the same; by default the arguments.
-    button: which of the widget's words stands on it, where one does."""
+    button: which of the widget's words stands on it, where one does. partial: what the service tells before the end (`partial` of
+    its progress) is an answer too, and drawn as one; a run that is cut off leaves the last of them. "live.running" among the
+    widget's words stands beside its progress."""
 
     function: str
     arguments: Callable[[Any], dict[str, Any]]
     when: Callable[[Any], bool] = always
     about: Callable[[Any], Any] | None = None
     button: Callable[[Any], str] = lambda params: "live.button"
+    partial: bool = False
 
 
 @dataclass(frozen=True)

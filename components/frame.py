@@ -8,15 +8,19 @@ State of one instrument, by its key ("roofline-placer", or "roofline-placer.2" f
   guess     None until committed
   t         the step that the player stands at; None while nobody touched it
   charts    how often each chart that can be clicked was begun anew, see _slot
-  answer    (Params, what the service said) of the last live run
+  answer    (Params, what the service said) of the last live run, or so far of the one under way
+  run       the live run under way, a Run
+  failed    what ended the last live run, until it was told
 """
 
 from __future__ import annotations
 
 import html
 import json
-from contextlib import closing
-from dataclasses import fields
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -31,7 +35,7 @@ import components
 from components import controls, player
 from components.text import Words, amount, load_words
 from compute import facts
-from compute.errors import LabError, UnknownName
+from compute.errors import LabError, Unavailable, UnknownName
 from compute.functions import complaint, plain
 from compute.quantity import Quantity
 from compute.service import client
@@ -40,6 +44,7 @@ HERE = Path(__file__).parent
 FOLDED = 4
 LONGEST_STEP = 9  # digits of a step in the address
 LOOK_AGAIN_SECONDS = 4  # while the service is away
+REDRAW_SECONDS = 0.5  # between two pictures of a live run under way
 
 _head = st.components.v2.component(
     "instrument_head",
@@ -93,7 +98,8 @@ def _key(id: str, instance: int) -> str:
 
 
 def _state(key: str) -> dict[str, Any]:
-    fresh = {"values": {}, "written": {}, "current": None, "previous": None, "guess": None, "t": None, "answer": None, "complaints": [], "charts": {}}
+    fresh = {"values": {}, "written": {}, "current": None, "previous": None, "guess": None, "t": None, "answer": None, "run": None, "failed": None,
+             "complaints": [], "charts": {}}  # fmt: skip
     place = st.session_state.get("page", ""), key  # the same widget in another lesson is another instrument
     return st.session_state.setdefault("instruments", {}).setdefault(place, fresh)
 
@@ -178,8 +184,14 @@ def _instrument(id: str, key: str, lang: str, base: dict[str, Any], guess: str) 
     widget, state = components.widget(id), _state(key)
     if guess and state.pop("page_too", False):
         st.rerun()  # what stands around the instrument depends on the guess
+    with _tended(state):
+        _put_instrument(widget, key, lang, base, guess, state)
+
+
+def _put_instrument(widget, key: str, lang: str, base: dict[str, Any], guess: str, state: dict[str, Any]) -> None:
     words, ours = widget.words(lang), load_words(HERE / "text.toml", lang)
     params = _params(widget, key, base, state)
+    theme = getattr(st.context.theme, "type", None) or "light"
     with st.container(key=f"instrument-{key}"):
         try:
             result = _outcome(widget, params, state)
@@ -187,15 +199,14 @@ def _instrument(id: str, key: str, lang: str, base: dict[str, Any], guess: str) 
             _put_head(widget, key, words, ours, "refused", (), base)
             _complain(state, lang)
             st.html(f'<div class="lab-refused" role="alert"><b>{_e(ours("mark.refused"))}</b> {_e(refusal.message(lang))}</div>')
-            if widget.live and widget.live.when(params):
-                _put_live(widget, key, params, words, ours, lang, state)
+            room = _put_live(widget, key, params, words, ours, lang, state)
             _put_controls(widget, key, words, ours, base, state)
+            _follow_run(widget, key, words, ours, components.Scene(words, lang, theme, running=True), state, room)
             return
-        theme = getattr(st.context.theme, "type", None) or "light"
         before = _before(widget, params, state)
         reached = player.step(f"{key}/picture")
         t = state["t"] if reached is None else reached
-        view = widget.draw(result, components.Scene(words, lang, theme, before, state["guess"], t))
+        view = widget.draw(result, components.Scene(words, lang, theme, before, state["guess"], t, running=state["run"] is not None))
         _put_head(widget, key, words, ours, getattr(result, "mark", "computed"), view.rows, base)
         _complain(state, lang)
         if guess and state["guess"] is None:
@@ -206,13 +217,13 @@ def _instrument(id: str, key: str, lang: str, base: dict[str, Any], guess: str) 
         _put_pictures(widget, key, view, 0, (view.picture, *view.beside), base, state, lang)
         _put_moves(widget, key, view.picture, t, words, base, state)
         _put_controls(widget, key, words, ours, base, state)
-        if widget.live and widget.live.when(params):
-            _put_live(widget, key, params, words, ours, lang, state)
-        st.html(_under(view, ours, lang))
+        room = _put_live(widget, key, params, words, ours, lang, state)
+        st.html(_under(view, ours, lang, running=state["run"] is not None))
         _put_pictures(widget, key, view, 1 + len(view.beside), view.after, base, state, lang)
         if view.derivation:
             with st.expander(ours("derivation")):
                 st.markdown(view.derivation)
+        _follow_run(widget, key, words, ours, components.Scene(words, lang, theme, before, state["guess"], t, running=True), state, room)
 
 
 def _params(widget, key: str, base: dict[str, Any], state: dict[str, Any]) -> Any:
@@ -424,33 +435,106 @@ def _tell(widget, name, result, words: Words, ours: Words, lang: str, state) -> 
 # ---- live
 
 
-def _put_live(widget, key, params, words: Words, ours: Words, lang: str, state) -> None:
-    if not client.status().up:
-        _await_service(words.get("live.away", ours("live.away")))
-        return
-    with st.container(key=f"live-{key}", horizontal=True, vertical_alignment="center"):
-        asked = st.button(words.get(widget.live.button(params), ours("live.button")), key=f"{key}/run", type="primary")
-        place = st.empty()
-        stop = st.empty()
-    if not asked:
-        return
-    stop.button(ours("live.cancel"), key=f"{key}/stop", type="tertiary")  # a press is all it takes, see _pressed_meanwhile
+@dataclass
+class Run:
+    """A live run under way. Its events outlive the script that began it: where the service tells how far it is, the instrument is
+    drawn again and again, each time by a fresh run of the same script."""
+
+    params: Any
+    events: Iterator[client.Progress | client.Result]
+    before: Any  # the answer that there was
+    fraction: float = 0.0
+    drawn: float = 0.0  # time.monotonic() of the last picture
+    redraws: bool = False  # the script ends only to draw the next one
+
+
+@contextmanager
+def _tended(state: dict[str, Any]) -> Iterator[None]:
+    """Whatever ends the script ends the run under way and cancels its work, but for a redraw. What was measured stays."""
+    run = state["run"]
+    if run and not _alone():
+        _end(state)  # the page was asked for anew in between
+    elif run:
+        run.redraws = False
     try:
-        with closing(client.run(widget.live.function, widget.live.arguments(params), learner=_learner())) as events:
-            for event in events:
-                if isinstance(event, client.Progress):
-                    if _pressed_meanwhile():
-                        place.empty()
-                        stop.empty()
-                        return
-                    place.progress(min(1.0, event.fraction), text=ours("live.running", percent=f"{event.fraction:.0%}"))
-                else:
-                    state.update(answer=(params, event.value), complaints=[])
-    except LabError as error:
-        stop.empty()
-        place.html(f'<span class="lab-complaint" role="alert">{_e(error.message(lang))}</span>')
+        yield
+    finally:
+        if state["run"] and not state["run"].redraws:
+            _end(state)
+
+
+def _end(state: dict[str, Any]) -> None:
+    if state["run"]:
+        state["run"].events.close()
+        state["run"] = None
+
+
+def _put_live(widget, key, params, words: Words, ours: Words, lang: str, state) -> tuple | None:
+    """The button; where progress and the cancelling button go, when there is a run to follow."""
+    if not widget.live or not widget.live.when(params):
+        return None
+    if state["run"] and state["run"].params != params:
+        _end(state)
+    if failed := state["failed"]:
+        state["failed"] = None
+        st.html(f'<p class="lab-complaint" role="alert">{_e(failed.message(lang))}</p>')
+    if not state["run"] and not client.status().up:
+        _await_service(words.get("live.away", ours("live.away")))
+        return None
+    with st.container(key=f"live-{key}", horizontal=True, vertical_alignment="center"):
+        if st.button(words.get(widget.live.button(params), ours("live.button")), key=f"{key}/run", type="primary"):
+            state["run"] = Run(params, client.run(widget.live.function, widget.live.arguments(params), learner=_learner()), state["answer"])
+        return st.empty(), st.empty()
+
+
+def _follow_run(widget, key, words: Words, ours: Words, scene: components.Scene, state, room: tuple | None) -> None:
+    """Waits for what the service says, when everything else is on the page."""
+    run = state["run"]
+    if not room or not run:
         return
-    st.rerun(scope="fragment")
+    place, stop = room
+    stop.button(ours("live.cancel"), key=f"{key}/stop", type="tertiary", on_click=_end, args=(state,))  # see also _pressed_meanwhile
+
+    def tell():
+        percent = {"percent": f"{run.fraction:.0%}"}
+        place.progress(run.fraction, text=words("live.running", **percent) if "live.running" in words.table else ours("live.running", **percent))
+
+    tell()  # also before there is news, as a redraw shall not blink
+    try:
+        for event in run.events:
+            if isinstance(event, client.Result):
+                state.update(answer=(run.params, event.value), complaints=[])
+                break
+            if _pressed_meanwhile():
+                break
+            run.fraction = min(1.0, event.fraction)
+            tell()
+            if widget.live.partial and event.partial is not None and _can_draw(widget, run.params, event.partial, scene):
+                state["answer"] = run.params, event.partial
+                if time.monotonic() - run.drawn >= REDRAW_SECONDS and _alone():
+                    run.drawn, run.redraws = time.monotonic(), True
+                    break
+    except LabError as error:
+        state["failed"] = error
+        if isinstance(error, Unavailable):
+            state["answer"] = run.before  # the page says that it shows what is stored
+    if not run.redraws:
+        _end(state)
+    st.rerun(scope="fragment" if _alone() else "app")
+
+
+def _alone() -> bool:
+    """Whether the script runs for this instrument and not for the whole page."""
+    return bool(get_script_run_ctx().fragment_ids_this_run)
+
+
+def _can_draw(widget, params: Any, partial: Any, scene: components.Scene) -> bool:
+    """Whether half an answer is enough for a picture."""
+    try:
+        widget.draw(widget.run(params, partial), scene)
+    except (LabError, ArithmeticError, LookupError, TypeError, ValueError):
+        return False
+    return True
 
 
 def _pressed_meanwhile() -> bool:
@@ -477,7 +561,8 @@ def _learner() -> str:
 # ---- under the picture
 
 
-def _under(view, ours: Words, lang: str) -> str:
+def _under(view, ours: Words, lang: str, running: bool = False) -> str:
+    """running: what changes twice a second is not read out each time."""
     figures = "".join(
         f'<div class="lab-figure"><dt>{_e(r.label)}</dt><dd>{_figure(r.value)} <span>{_e(r.unit)}</span>'
         + (f'<i class="lab-change">{_e(r.change)}</i>' if r.change else "")
@@ -485,9 +570,10 @@ def _under(view, ours: Words, lang: str) -> str:
         + "</dd></div>"
         for r in view.readouts
     )
+    spoken = "" if running else ' role="status" aria-live="polite"'
     simplified = f'<p class="lab-simplified">{_e(view.simplified)}</p>' if view.simplified else ""
     return (
-        f'<dl class="lab-figures">{figures}</dl><p class="lab-says" role="status" aria-live="polite">{_e(view.sentence)}</p>'
+        f'<dl class="lab-figures">{figures}</dl><p class="lab-says"{spoken}>{_e(view.sentence)}</p>'
         f"{simplified}{papers(view.papers, ours, lang)}"
     )
 

@@ -1,13 +1,21 @@
 """The frame: state in the URL, refusals, complaints, guess, reset; seen through Streamlit's own test harness."""
 
+import json
+from dataclasses import dataclass
+from html import unescape
+from itertools import groupby
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from streamlit.testing.v1 import AppTest
+from streamlit.testing.v1 import AppTest, local_script_runner
 
-from components import frame
+import components
+from components import controls, frame, kv_stepper
 from components.text import load_words
 from compute import numbers
+from compute.errors import TimedOut, Unavailable
+from compute.service.schema import Conditions, Progress, Result
 
 PAGE = str(Path(__file__).parent / "frame_page.py")
 
@@ -111,8 +119,6 @@ def test_the_guess_comes_before_the_picture():
 
 def test_the_same_numbers_stand_in_picture_and_sentence():
     """Catches a chart fed by other numbers than the text: decode's spot, by arithmetic."""
-    import json
-
     at = page()
     spec = json.loads(at.get("vega_lite_chart")[2].proto.spec)  # the second instrument: anchor on the H100, batch 1, 4K
     points = [v for layer in spec["layer"] for v in layer["data"]["values"] if v.get("phase") == "decode" and "label" in v]
@@ -143,3 +149,145 @@ def test_a_published_range_is_a_range():
     ours = load_words(frame.HERE / "text.toml", "en")
     cells = frame.paper_cells(numbers.quoted_names()["vllm.sharing_beam_alpaca"], ours, "en")
     assert "<td>37.6% – 55.2%</td>" in cells and "(0.376" not in cells
+
+
+# ---- live runs that tell what they have so far
+
+
+@components.parameters
+class Counted:
+    tokens: int = 3
+
+
+@dataclass(frozen=True)
+class Count:
+    value: int
+    mark: str
+
+
+class Toy:
+    """An instrument that counts on the service. seen: (value, running) of every picture; closed: whether the events were."""
+
+    def __init__(self, monkeypatch, events, partial: bool = True):
+        self.seen, self.closed, self.asked, self.events = [], 0, 0, events
+        words = kv_stepper.WIDGET.words  # its table has all that the frame asks for
+        toy = components.Widget(id="kv-stepper", Params=Counted, controls=(controls.Stops("tokens", (3, 4)),), run=self.compute, draw=self.draw,
+                                live=components.Live("toy.count", lambda params: {"n": params.tokens}, partial=partial))  # fmt: skip
+        assert "control.tokens" in words("en").table
+        monkeypatch.setattr(components, "widget", lambda id: toy)
+        monkeypatch.setattr(frame, "REDRAW_SECONDS", 0)
+        monkeypatch.setattr(frame.client, "status", lambda: SimpleNamespace(up=True))
+        monkeypatch.setattr(frame.client, "run", self.run)
+
+    @staticmethod
+    def compute(params, answer=None):
+        return Count(answer["count"], "live") if answer else Count(0, "replay")
+
+    def draw(self, result, scene):
+        if result.value < 0:
+            raise LookupError("nothing to draw yet")
+        self.seen.append((result.value, scene.running))
+        return components.View(components.Vega({"data": {"values": []}, "mark": "point"}), (), f"counted {result.value}", ({"count": result.value},), ())
+
+    def run(self, function, params, learner):
+        self.asked += 1
+        try:
+            for event in self.events:
+                if isinstance(event, Exception):
+                    raise event
+                yield event
+        finally:
+            self.closed += 1
+
+    def shown(self) -> list[tuple[int, bool]]:
+        """Without the trials, each of which is drawn a second time when it is put on the page."""
+        return [pair for pair, _ in groupby(self.seen)]
+
+
+def so_far(count: int) -> Progress:
+    return Progress(abs(count) / 10, "", 0.1, partial={"count": count})
+
+
+WHOLE = Result({"count": 9}, Conditions("cpu", "machine", "3", None, None, None, 1.0, "2026-01-01"))
+
+
+def instrument(monkeypatch) -> AppTest:
+    """A page with the toy, and from now on each press reruns the instrument alone, as in a browser; Streamlit's harness reruns the page."""
+    at = AppTest.from_string("from components import frame\nimport streamlit as st\nframe.enter('page')\nst.title('page')\nframe.show('kv-stepper', lang='en')",
+                             default_timeout=60)  # fmt: skip
+    ran(at.run())
+    (fragment,) = at._fragment_storage._fragments
+    real = local_script_runner.RerunData
+    monkeypatch.setattr(local_script_runner, "RerunData", lambda **given: real(**given, fragment_id_queue=[fragment] if given.get("widget_states") else []))
+    return at
+
+
+def press(at: AppTest) -> AppTest:
+    at.button(key="kv-stepper/run").click()
+    return ran(at.run())
+
+
+def mark(at: AppTest) -> str:
+    return json.loads(at.get("bidi_component")[0].proto.json)["mark"]
+
+
+def kept(at: AppTest) -> dict:
+    return at.session_state["instruments"]["page", "kv-stepper"]
+
+
+def test_a_run_under_way_is_drawn_by_the_same_draw(monkeypatch):
+    """Catches: a picture that waits for the end; one that says that it is over when it is not; keys that are there twice; a whole
+    answer that is not kept."""
+    toy = Toy(monkeypatch, [Progress(0.0, "", 0.0), so_far(2), so_far(5), Progress(0.6, "", 0.2), WHOLE])
+    at = press(instrument(monkeypatch))
+    assert toy.shown() == [(0, False), (2, True), (5, True), (9, False)]
+    assert "counted 9" in html(at) and mark(at) == "live" and toy.closed == toy.asked == 1
+    assert not [button for button in at.button if button.key == "kv-stepper/stop"] and not kept(at)["run"]
+    assert "counted 9" in html(ran(at.run())), "as any live answer"
+
+
+def test_half_an_answer_that_cannot_be_drawn_is_skipped(monkeypatch):
+    """Catches: a traceback on the page, or a run that is thrown away, because its first half was too little for a picture."""
+    toy = Toy(monkeypatch, [so_far(-1), so_far(4), so_far(-1), WHOLE])
+    assert "counted 9" in html(press(instrument(monkeypatch)))
+    assert toy.shown() == [(0, False), (4, True), (9, False)]
+
+
+def test_only_who_asks_for_it_is_drawn_before_the_end(monkeypatch):
+    """Catches: the answer of an instrument that knows nothing of halves, replaced by one."""
+    toy = Toy(monkeypatch, [so_far(2), so_far(5), WHOLE], partial=False)
+    press(instrument(monkeypatch))
+    assert toy.shown() == [(0, False), (9, False)]
+
+
+def test_a_cancelled_run_keeps_what_it_told(monkeypatch):
+    """Catches: work that goes on after the cancel, a result that is thrown away, and one that still says that more will come."""
+    toy = Toy(monkeypatch, [so_far(2), so_far(5), so_far(7), WHOLE])
+    presses = iter([False, False, True])
+    monkeypatch.setattr(frame, "_pressed_meanwhile", lambda: next(presses))
+    at = press(instrument(monkeypatch))
+    assert toy.shown() == [(0, False), (2, True), (5, True), (5, False)]
+    assert "counted 5" in html(at) and mark(at) == "live" and toy.closed == 1 and not kept(at)["run"]
+
+
+@pytest.mark.parametrize(("error", "left"), [(Unavailable("unavailable", reason="gone", reason_zh="没了"), 0), (TimedOut("timed_out", function="toy", limit=1), 5)])
+def test_what_a_run_that_fails_leaves(monkeypatch, error, left):
+    """Catches: half a result under the notice that stored ones are shown; minutes of measuring lost when the time is up; a failure
+    without a word, or told for ever."""
+    toy = Toy(monkeypatch, [so_far(2), so_far(5), error])
+    at = press(instrument(monkeypatch))
+    assert f"counted {left}" in html(at) and error.message("en") in unescape(html(at))
+    assert toy.closed == 1 and not toy.seen[-1][1]
+    assert error.message("en") not in unescape(html(ran(at.run())))
+
+
+def test_a_page_that_is_asked_for_anew_ends_the_run(monkeypatch):
+    """Catches: work for a reader who has moved on in the moment between two pictures, and the exception of redrawing an instrument alone while
+    the whole page runs."""
+    toy = Toy(monkeypatch, [so_far(5), WHOLE])
+    at = instrument(monkeypatch)
+    events = toy.run("toy.count", {}, "")
+    next(events)
+    kept(at)["run"] = frame.Run(Counted(), events, None, redraws=True)
+    assert "counted 0" in html(ran(at.run()))
+    assert toy.closed == 1 and kept(at)["run"] is None
