@@ -85,6 +85,12 @@ def _bench(args) -> int:
     return bench.main(args.rest)
 
 
+def _calibrate(args) -> int:
+    from compute import calibrate
+
+    return calibrate.main(["--tables", args.tables] if args.tables else [])
+
+
 def _wait_politely() -> None:
     """Threads that wait for each other sleep instead of spinning: on a machine that does something else too, spinning makes
     minutes out of seconds. Before torch is loaded."""
@@ -127,6 +133,9 @@ def main(argv: list[str] | None = None) -> int:
     p = commands.add_parser("bench", help="benchmarks, as ratios in one alternating run")
     p.add_argument("rest", nargs=argparse.REMAINDER)
     p.set_defaults(run=_bench)
+    p = commands.add_parser("calibrate", help="fit the calibrated clock to published kernel measurements")
+    p.add_argument("--tables", help="the folder systems/data of aiconfigurator-core; found by itself where that is installed")
+    p.set_defaults(run=_calibrate)
     p = commands.add_parser("precompute", help="make the stored numbers again whose inputs changed")
     p.add_argument("--only", default="", metavar="PREFIX")
     p.add_argument("--force", action="store_true", help="also those whose inputs did not change")

@@ -33,6 +33,10 @@ MESSAGES: dict[str, dict[str, str]] = {
         "zh": "这台机器还没有测过；点“测一测这台机器”，或运行 python -m compute call machine.measure（约 {seconds} 秒）。",
         "en": "this machine has not been measured yet; press “Measure this machine”, or run python -m compute call machine.measure (about {seconds} s).",
     },
+    "not_calibrated": {
+        "zh": "没有 {chip} 在 {precision} 下的公开内核实测，标定不了；只有理想上界。有的是：{known}。",
+        "en": "nobody published kernel measurements of {chip} in {precision}, so only the ideal bound is known; there are some of: {known}.",
+    },
     "broken_data": {
         "zh": "数据文件 {path} 有问题：{reason_zh}；请从仓库恢复该文件。",
         "en": "the data file {path} is broken: {reason}; restore it from the repository.",
@@ -116,7 +120,7 @@ class UnknownName(LabError):
 class Refused(LabError):
     """The setting is understood and impossible: shown as such, with the numbers, never as a figure."""
 
-    codes = ("does_not_fit", "not_measured")
+    codes = ("does_not_fit", "not_measured", "not_calibrated")
 
 
 class BrokenData(LabError):

@@ -21,7 +21,7 @@ DATA = Path(__file__).resolve().parent.parent / "data"
 
 @dataclass(frozen=True)
 class Chip:
-    """Memory in bytes, bandwidth in byte/s, dense peaks in FLOP/s by dtype (no sparsity)."""
+    """Memory in bytes, bandwidth and link in byte/s, dense peaks in FLOP/s by dtype (no sparsity)."""
 
     id: str
     name: str
@@ -31,6 +31,7 @@ class Chip:
     source: Source | None = None
     note: Mapping[str, str] = field(default_factory=dict, hash=False)
     measured: bool = False
+    link_bytes_per_s: float | None = None  # to the other cards of its node, one direction
 
     def __post_init__(self):
         for name in ("memory_bytes", "bandwidth_bytes_per_s"):
@@ -138,11 +139,11 @@ def _read_chip(id: str, row: Any) -> Chip:
     for key in ("name", "memory_bytes", "bandwidth_bytes_per_s", "flops_bf16", "source"):
         if key not in _object(f"[{id}]", row):
             raise KeyError(f"[{id}].{key}")
-    numbers = {k: _positive(f"[{id}].{k}", v) for k, v in row.items() if k.startswith(("memory_bytes", "bandwidth_bytes", "flops_"))}
+    numbers = {k: _positive(f"[{id}].{k}", v) for k, v in row.items() if k.startswith(("memory_bytes", "bandwidth_bytes", "flops_", "link_bytes"))}
     flops = {key.removeprefix("flops_"): v for key, v in numbers.items() if key.startswith("flops_")}
     return Chip(
         id, _text(f"[{id}].name", row["name"]), numbers["memory_bytes"], numbers["bandwidth_bytes_per_s"], flops,
-        _source(row["source"], f"[{id}].source"), _object(f"[{id}].note", row.get("note", {})),
+        _source(row["source"], f"[{id}].source"), _object(f"[{id}].note", row.get("note", {})), link_bytes_per_s=numbers.get("link_bytes_per_s"),
     )  # fmt: skip
 
 
@@ -219,17 +220,17 @@ class MeasuredRun:
 
 @cache
 def public_runs() -> tuple[MeasuredRun, ...]:
-    """Published whole-engine throughputs in which decoding rules (at least four times as many tokens out as in)."""
+    """Published whole-engine throughputs of one card in which decoding rules (at least four times as many tokens out as in)."""
     data = read_toml(DATA / "measured-public.toml")
     runs = []
     for row in data["throughput"]:
-        if row["output_tokens"] >= 4 * row["input_tokens"]:
+        if row["output_tokens"] >= 4 * row["input_tokens"] and "tensor_parallel" not in row:
             s = data["sources"][row["source"]]
             source = Source(s["title"], s["url"].format(release=row["release"]), s.get("where", ""), s["read_on"], "self-reported")
             context = row["input_tokens"] + row["output_tokens"] // 2
             bits = 8 if row["dtype"] == "fp8" else 16
             runs.append(
-                MeasuredRun(row["model"], row["chip"], bits, row["batch"], context, row["tokens_per_s"], f"TensorRT-LLM {row['release']}", source)
+                MeasuredRun(row["model"], row["chip"], bits, row["batch"], context, row["tokens_per_s"], f"{data['sources'][row['source']]['engine']} {row['release']}", source)
             )
     return tuple(runs)
 

@@ -44,6 +44,7 @@ TABLE: dict[str, Function] = {
         Function("roofline.decode", "compute.roofline:decode", "web"),
         Function("roofline.prefill", "compute.roofline:prefill", "web"),
         Function("roofline.ledger", "compute.roofline:ledger", "web"),
+        Function("roofline.generate", "compute.calibrated:generate", "web"),
         Function("kv.per_token", "compute.kv:per_token", "web"),
         Function("kv.capacity", "compute.kv:capacity", "web"),
         Function("kv.computations", "compute.kv:computations", "web"),

@@ -13,7 +13,7 @@ import pytest
 DATA = Path(__file__).resolve().parent.parent / "data"
 MODEL_FILES = sorted((DATA / "models").glob("*.json"))
 WANTED_MODELS = {
-    "qwen3.8-27b", "qwen3-0.6b", "qwen3-4b", "qwen3-8b", "llama-7b", "llama-2-7b", "llama-2-13b", "llama-3-8b",
+    "qwen3.8-27b", "qwen3-0.6b", "qwen3-4b", "qwen3-8b", "llama-7b", "llama-2-7b", "llama-2-13b", "llama-2-70b", "llama-3-8b",
     "llama-3-70b", "mistral-7b", "mixtral-8x7b", "deepseek-v3", "glm-4.5", "gpt-oss-20b", "smollm2-135m", "70b-dense",
     "mini-256", "mini-128", "mini-64",
 }  # fmt: skip
@@ -180,6 +180,7 @@ PUBLISHED_DENSE = [  # id, total counted, digits of the published total it must 
     ("llama-7b", 6_738_415_616, 2),
     ("llama-2-7b", 6_738_415_616, 3),
     ("llama-2-13b", 13_015_864_320, 3),
+    ("llama-2-70b", 68_976_648_192, 1),
     ("llama-3-8b", 8_030_261_248, 3),
     ("llama-3-70b", 70_553_706_496, 3),
     ("mistral-7b", 7_241_732_096, 3),
@@ -432,11 +433,11 @@ def test_public_measurements_name_known_models_and_chips():
         assert row["dtype"] != "fp8" or "flops_fp8" in toml("chips.toml")[row["chip"]]
         source = dict(data["sources"][row["source"]])
         is_source(source | {"url": source["url"].format(release=row["release"])})
-    key = ("release", "chip", "model", "batch", "input_tokens", "output_tokens")
+    key = ("source", "release", "chip", "model", "batch", "input_tokens", "output_tokens")
     table = {tuple(r[k] for k in key): r["tokens_per_s"] for r in rows}
-    assert len(table) == len(rows) >= 40
-    assert table["0.8.0", "a100-80g-sxm", "llama-7b", 256, 128, 128] == 5353
-    assert table["0.8.0", "a100-80g-sxm", "llama-7b", 32, 128, 2048] == 1518
+    assert len(table) == len(rows) >= 130
+    assert table["trtllm", "0.8.0", "a100-80g-sxm", "llama-7b", 256, 128, 128] == 5353
+    assert table["trtllm", "0.8.0", "a100-80g-sxm", "llama-7b", 32, 128, 2048] == 1518
 
 
 def test_public_measurements_are_below_the_bandwidth_bound():
@@ -444,12 +445,12 @@ def test_public_measurements_are_below_the_bandwidth_bound():
     data = toml("measured-public.toml")
     for row in data["throughput"]:
         chip, c = toml("chips.toml")[row["chip"]], model(row["model"])["config"]
-        size = {"fp16": 2, "fp8": 1}[row["dtype"]]
+        cards, size = row.get("tensor_parallel", 1), {"fp16": 2, "fp8": 1}[row["dtype"]]
         kv_heads = c.get("num_key_value_heads", c["num_attention_heads"])
         hd = c["hidden_size"] // c["num_attention_heads"]
         weights = size * (dense(c) - c["vocab_size"] * c["hidden_size"])
         context = row["input_tokens"] + row["output_tokens"] / 2
         kv = row["batch"] * context * c["num_hidden_layers"] * 2 * kv_heads * hd * size
-        assert row["tokens_per_s"] < row["batch"] * chip["bandwidth_bytes_per_s"] / (weights + kv), row
+        assert row["tokens_per_s"] < cards * row["batch"] * chip["bandwidth_bytes_per_s"] / (weights + kv), row
         largest = kv * (row["input_tokens"] + row["output_tokens"]) / context
-        assert weights + largest <= 1.074 * chip["memory_bytes"], row  # the stacks are binary: "80 GB" holds up to 80 GiB
+        assert weights + largest <= 1.074 * cards * chip["memory_bytes"], row  # the stacks are binary: "80 GB" holds up to 80 GiB

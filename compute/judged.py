@@ -1,0 +1,122 @@
+"""The clock against whole engines: what it predicts for every published run, and by how much it is off.
+
+The runs are those of data/measured-public.toml. None had a part in the fit (compute/calibrate.py reads kernels only). A row that the
+published table gives several times, for several releases of one engine, counts each time; where the setting differs it is another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+import numpy as np
+
+from compute import facts
+from compute.calibrated import CLASSES, Clock, Error, Precision, ideal, line, rates
+from compute.quantity import Source
+from compute.shapes import ModelShape
+
+PRECISIONS: dict[str, Precision] = {"fp16": "bf16", "bf16": "bf16", "fp8": "fp8"}
+Kind = Literal["dense", "ungrouped", "experts"]
+"""dense: every weight works on every token. ungrouped: query heads share KV heads, and the engine of the day read the KV once for each
+query head all the same (data/measured-public.toml says where). experts: a router picks some of many."""
+FEW = 6  # rows that an error may rest on
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """One published run. published, ideal, calibrated: generated token/s of the whole batch, or seconds to the first token."""
+
+    what: Literal["throughput", "first_token"]
+    engine: str
+    model: str
+    chip: str
+    precision: Precision
+    batch: int
+    tensor_parallel: int
+    prompt: int
+    output: int
+    published: float
+    ideal: float
+    calibrated: float
+    source: Source
+    kind: Kind
+
+    @property
+    def error(self) -> float:
+        """Predicted over published, minus 1."""
+        return self.calibrated / self.published - 1
+
+    @property
+    def ideal_error(self) -> float:
+        return self.ideal / self.published - 1
+
+
+def kind(shape: ModelShape) -> Kind:
+    return "experts" if any(m.copies > m.used for m in shape.matrices) else "dense"
+
+
+@cache
+def judgements() -> tuple[Judgement, ...]:
+    data = facts.read_toml(facts.DATA / "measured-public.toml")
+    made = []
+    for what in ("throughput", "first_token"):
+        for row in data[what]:
+            precision, cards = PRECISIONS[row["dtype"]], row.get("tensor_parallel", 1)
+            output = row.get("output_tokens", 1)
+            bound = ideal(row["model"], row["chip"], precision, cards)
+            real = Clock(bound.shape, bound.chip, precision, cards, rates(bound.chip, precision))
+            predicted = [line(clock, row["batch"], row["input_tokens"], output) for clock in (bound, real)]
+            told = [each.tokens_per_second if what == "throughput" else each.first_token_seconds for each in predicted]
+            s = data["sources"][row["source"]]
+            source = Source(s["title"], s["url"].format(release=row["release"]), s.get("where", ""), s["read_on"], "self-reported" if s.get("self_reported") else "")
+            made.append(Judgement(
+                what, f"{s['engine']} {row['release']}", row["model"], row["chip"], precision, row["batch"], cards, row["input_tokens"], output,
+                row["tokens_per_s"] if what == "throughput" else row["seconds"], *told, source, "ungrouped" if row.get("ungrouped") else kind(bound.shape),
+            ))  # fmt: skip
+    return tuple(made)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Of |error| over rows; bias: the mean with its sign; worst: the largest, signed."""
+
+    n: int
+    mean: float
+    bias: float
+    worst: float
+    ideal_mean: float
+
+
+def summary(rows: Iterable[Judgement]) -> Summary | None:
+    """None of no rows."""
+    if not (rows := list(rows)):
+        return None
+    off = np.array([row.error for row in rows])
+    ideal_off = np.array([row.ideal_error for row in rows])
+    return Summary(len(rows), float(np.abs(off).mean()), float(off.mean()), float(off[np.abs(off).argmax()]), float(np.abs(ideal_off).mean()))
+
+
+@cache
+def expected(model_kind: Kind, chip_class: str, precision: Precision, several: bool = False) -> Error | None:
+    """What to print beside a calibrated throughput: the error on published runs most like it, on one card or on several. Of the same
+    card and precision where there are at least six; else of any card in that arithmetic; and `where` says which."""
+    runs = [row for row in judgements() if row.what == "throughput" and row.kind == model_kind and (row.tensor_parallel > 1) == several]
+    arithmetic: Precision = "fp8" if precision == "fp8" else "bf16"
+    alike = [row for row in runs if row.precision == arithmetic]
+    same = [row for row in alike if row.chip == chip_class] if precision == arithmetic else []
+    for chosen in (same, alike, runs):
+        if len(chosen) >= FEW:
+            break
+    else:
+        return None
+    found = summary(chosen)
+    cards = sorted({facts.chip(row.chip).name for row in chosen})
+    bits = sorted({row.precision for row in chosen})
+    where = {
+        "zh": f"{found.n} 次公布的整机运行，{'、'.join(cards)}，{'、'.join(bits)}" + ("" if chosen is same else "；不是这张卡或这种精度的"),
+        "en": f"{found.n} published whole-engine runs on {', '.join(cards)} in {', '.join(bits)}" + ("" if chosen is same else "; not this card or this precision"),
+    }
+    return Error(found.mean, found.worst, found.n, where)
