@@ -45,6 +45,7 @@ TABLE: dict[str, Function] = {
         Function("roofline.prefill", "compute.roofline:prefill", "web"),
         Function("roofline.ledger", "compute.roofline:ledger", "web"),
         Function("roofline.generate", "compute.calibrated:generate", "web"),
+        Function("serving.frontier", "compute.frontier:frontier", "web"),
         Function("kv.per_token", "compute.kv:per_token", "web"),
         Function("kv.capacity", "compute.kv:capacity", "web"),
         Function("kv.computations", "compute.kv:computations", "web"),
@@ -60,9 +61,12 @@ TABLE: dict[str, Function] = {
         Function("quantize.matrix", "compute.quantize.sent:matrix", "service"),
         Function("quantize.score", "compute.quantize.loss:score", "service"),
         Function("speculative.monte_carlo", "compute.trials:monte_carlo", "web"),
+        Function("tokenizers.compare", "compute.tokenization:compare", "web"),
         Function("verify.table", "compute.verify:table", "service"),
         Function("verify.recompute", "compute.verify:recompute", "service"),
         Function("live.trace", "compute.service.live:trace", "service"),
+        Function("meter.run", "compute.meter.served:run", "service"),
+        Function("meter.endpoints", "compute.meter.served:listed", "service"),
         Function("machine.measure", "compute.engine.own_machine:measure", "service"),
     )
 }
