@@ -1,0 +1,492 @@
+"""Lesson 5: what a target leaves of a full batch, four requests judged by hand, a long prompt among readers, queues in closed form,
+and the anchor on the calibrated clock."""
+
+from __future__ import annotations
+
+from functools import cache
+from math import exp, log
+
+import numpy as np
+
+from compute import calibrated, facts, judged, kv, roofline
+from compute.calibrated import PCIE_5_X16, Clock
+from compute.claims.claim import claim, computed
+from compute.quantity import Quantity
+
+CONTEXT, FULL_BATCH = 4096, 58  # lesson 1's
+LONG = 32_768  # tokens of the prompt that comes in between
+
+
+def _anchor() -> dict[str, str]:
+    names = facts.anchor()
+    return {"model": names["model"], "chip": names["chip"]}
+
+
+@cache
+def _ideal() -> Clock:
+    return calibrated.ideal(**_anchor())
+
+
+# ---- what a full batch is to one reader, and what a target leaves of it
+
+TPOT_TARGET = 0.020  # seconds a token, of the example
+
+
+@claim("serving.each.batch58", "batch 58 时，每个读者每秒得到的 token", "tokens a second for each reader at batch 58")
+def _():
+    step = roofline.decode(**_anchor(), batch=FULL_BATCH, context=CONTEXT).step_seconds
+    return computed(1 / step, "token/s", "1 / step", batch=FULL_BATCH, context=CONTEXT, step_seconds=step)
+
+
+@claim("serving.target.tpot", "例子里对每个 token 时间的要求", "target for the time per token in the example")
+def _():
+    return computed(TPOT_TARGET, "s", "setting of the example")
+
+
+def _within_target() -> int:
+    batches = np.arange(1, FULL_BATCH + 1)
+    return int(batches[_ideal().step(batches, CONTEXT * batches) <= TPOT_TARGET][-1])
+
+
+@claim("serving.target.batch", "守住这个要求，一起写的请求至多几个", "requests that may write together within that target")
+def _():
+    return computed(
+        _within_target(), "request", "largest batch with (weights + batch × (4096 × KV + 2 × state)) / bandwidth ≤ target",
+        target_seconds=TPOT_TARGET, context=CONTEXT,
+    )  # fmt: skip
+
+
+@claim("serving.target.tokens_per_second", "守住这个要求时的总吞吐", "total throughput within that target")
+def _():
+    batch = _within_target()
+    step = float(_ideal().step(batch, CONTEXT * batch))
+    return computed(batch / step, "token/s", "batch / step", batch=batch, step_seconds=step)
+
+
+@claim("serving.target.share", "守住这个要求时的总吞吐，占坐满时的", "throughput within the target, of that with every seat taken")
+def _():
+    batch = _within_target()
+    kept = batch / float(_ideal().step(batch, CONTEXT * batch))
+    full = roofline.decode(**_anchor(), batch=FULL_BATCH, context=CONTEXT).tokens_per_second
+    return computed(kept / full, "ratio", "throughput within the target / throughput at batch 58", within=kept, full=full)
+
+
+# ---- from the question to the last word
+
+PROMPT, ANSWER = 1000, 300
+
+
+@cache
+def _alone() -> tuple[float, float]:
+    """(first token, the others) of an answer that the anchor writes for a single reader, seconds at the ideal bound."""
+    line = calibrated.line(_ideal(), 1, PROMPT, ANSWER)
+    return line.first_token_seconds, sum(line.step_seconds)
+
+
+@claim("serving.answer.first", "锚点独自回答的例子：首 token 时间", "the anchor answering a single reader: time to the first token")
+def _():
+    return computed(_alone()[0], "s", "time to read the prompt", prompt=PROMPT)
+
+
+@claim("serving.answer.all", "同一个例子：从提问到最后一个 token", "the same: from the question to the last token")
+def _():
+    first, others = _alone()
+    return computed(first + others, "s", "first token + Σ steps of the others", prompt=PROMPT, output=ANSWER, first=first, others=others)
+
+
+@claim("serving.answer.first_share", "同一个例子：首 token 时间占全部的", "the same: the first token's share of the whole")
+def _():
+    first, others = _alone()
+    return computed(first / (first + others), "ratio", "first token / whole", first=first, whole=first + others)
+
+
+@claim("serving.quiz.end_to_end", "TTFT 0.5 秒、TPOT 40 毫秒、251 个 token 的回答，端到端", "end to end with a TTFT of 0.5 s, a TPOT of 40 ms and an answer of 251 tokens")
+def _():
+    return computed(0.5 + 250 * 0.040, "s", "TTFT + (n − 1) × TPOT", ttft=0.5, tpot=0.040, n=251)
+
+
+# ---- requests judged by hand: (TTFT, TPOT) in seconds
+
+REQUESTS, SECONDS = ((0.4, 0.030), (0.6, 0.080), (2.1, 0.025), (0.9, 0.045)), 10.0
+QUIZ_REQUESTS, QUIZ_SECONDS = ((0.3, 0.035), (0.8, 0.055), (1.4, 0.030), (0.7, 0.048), (0.2, 0.020)), 5.0
+TTFT_LIMIT, TPOT_LIMIT = 1.0, 0.050
+
+
+def _good(requests: tuple[tuple[float, float], ...]) -> int:
+    return sum(ttft <= TTFT_LIMIT and tpot <= TPOT_LIMIT for ttft, tpot in requests)
+
+
+def _written(requests: tuple[tuple[float, float], ...]) -> str:
+    return "; ".join(f"{ttft:g} s, {1000 * tpot:g} ms" for ttft, tpot in requests)
+
+
+@claim("serving.example.ttft_limit", "例子里对首 token 时间的要求", "target for the time to the first token in the example")
+def _():
+    return computed(TTFT_LIMIT, "s", "setting of the example")
+
+
+@claim("serving.example.tpot_limit", "例子里对每个 token 时间的要求", "target for the time per token in the example")
+def _():
+    return computed(TPOT_LIMIT, "s", "setting of the example")
+
+
+@claim("serving.example.ttft_mean", "四个请求平均的首 token 时间", "mean time to the first token of the four requests")
+def _():
+    return computed(sum(ttft for ttft, _ in REQUESTS) / len(REQUESTS), "s", "Σ TTFT / 4", requests=_written(REQUESTS))
+
+
+@claim("serving.example.tpot_mean", "四个请求平均的每 token 时间", "mean time per token of the four requests")
+def _():
+    return computed(sum(tpot for _, tpot in REQUESTS) / len(REQUESTS), "s", "Σ TPOT / 4", requests=_written(REQUESTS))
+
+
+@claim("serving.example.rate", "例子里每秒做完的请求", "requests finished a second in the example")
+def _():
+    return computed(len(REQUESTS) / SECONDS, "request/s", "requests / seconds", requests=len(REQUESTS), seconds=SECONDS)
+
+
+@claim("serving.example.goodput", "例子里每秒做完而且达标的请求", "requests a second in the example that met both targets")
+def _():
+    return computed(_good(REQUESTS) / SECONDS, "request/s", "requests with TTFT ≤ 1 s and TPOT ≤ 50 ms / seconds", requests=_written(REQUESTS), seconds=SECONDS)
+
+
+@claim("serving.quiz.goodput", "五个请求的例子里每秒达标的请求", "requests a second that met both targets in the example with five")
+def _():
+    return computed(_good(QUIZ_REQUESTS) / QUIZ_SECONDS, "request/s", "requests with TTFT ≤ 1 s and TPOT ≤ 50 ms / seconds", requests=_written(QUIZ_REQUESTS), seconds=QUIZ_SECONDS)
+
+
+@claim("serving.quiz.rate", "五个请求的例子里每秒做完的请求", "requests finished a second in the example with five")
+def _():
+    return computed(len(QUIZ_REQUESTS) / QUIZ_SECONDS, "request/s", "requests / seconds", requests=len(QUIZ_REQUESTS), seconds=QUIZ_SECONDS)
+
+
+# ---- characters, not tokens
+
+CHARACTERS = 800
+SERVICES = {"first": (60.0, 500), "second": (90.0, 800)}  # tokens a second, tokens of the text
+
+
+def _characters(service: str) -> Quantity:
+    speed, tokens = SERVICES[service]
+    return computed(speed * CHARACTERS / tokens, "count", "token/s × characters / tokens", tokens_per_second=speed, characters=CHARACTERS, tokens=tokens)
+
+
+@claim("serving.quiz.characters", "两家的例子里，token 少的一家每秒写的字", "characters a second of the service whose tokens are fewer, in the example with two")
+def _():
+    return _characters("first")
+
+
+@claim("serving.quiz.characters_other", "两家的例子里，token 多的一家每秒写的字", "characters a second of the service whose tokens are more, in the example with two")
+def _():
+    return _characters("second")
+
+
+# ---- the slowest of a hundred
+
+ASKED = 20
+
+
+@claim("serving.p99.of_twenty", "问二十次，至少一次慢过 p99 的概率", "chance that at least one of twenty questions is slower than the p99")
+def _():
+    return computed(1 - 0.99**ASKED, "ratio", "1 − 0.99^n", n=ASKED)
+
+
+@claim("serving.p99.even", "问几次，就多半碰上一次 p99", "questions after which meeting the p99 is more likely than not")
+def _():
+    return computed(next(n for n in range(1, 1000) if 1 - 0.99**n >= 0.5), "count", "smallest n with 1 − 0.99^n ≥ 1/2")
+
+
+# ---- a long prompt among readers, at the ideal bound
+
+CHUNK, SMALL_CHUNK = 512, 256
+
+
+@claim("serving.long.tokens", "闯进来的 prompt", "the prompt that comes in between")
+def _():
+    return computed(LONG, "token", "32 × 1024")
+
+
+@cache
+def _readers() -> int:
+    """Readers of 4K tokens beside the long prompt, on one card."""
+    clock, shape = _ideal(), facts.model(_anchor()["model"])
+    own = LONG * clock.kv_bytes + shape.state_bytes
+    return int((clock.free_bytes - own) // (CONTEXT * clock.kv_bytes + shape.state_bytes))
+
+
+@claim("serving.long.readers", "给这个 prompt 留出 KV，旁边还坐得下的读者", "readers that fit beside that prompt's KV")
+def _():
+    return computed(
+        _readers(), "request", "⌊(memory − all weights − 32768 × KV − state) / (4096 × KV + state)⌋",
+        free=_ideal().free_bytes, kv_per_token=_ideal().kv_bytes, state=facts.model(_anchor()["model"]).state_bytes,
+    )  # fmt: skip
+
+
+@cache
+def _chunks(size: int) -> tuple[float, ...]:
+    """Seconds of each step in which the readers write and a chunk of the prompt is read, contexts of the readers as at the start."""
+    clock, readers = _ideal(), _readers()
+    starts = range(0, LONG, size)
+    return tuple(
+        float(clock.step(readers, readers * CONTEXT, size, (start + size) ** 2 / 2 - start**2 / 2, start + size == LONG, start,
+                         states_moved=2 * readers + (2 if start else 1)))
+        for start in starts
+    )  # fmt: skip
+
+
+def _reading() -> float:
+    return float(_ideal().step(_readers(), _readers() * CONTEXT))
+
+
+@claim("serving.long.step", "没有人打扰时，这些读者的一步", "a step of these readers when nobody disturbs them")
+def _():
+    return computed(_reading(), "s", "(weights + readers × (4096 × KV + 2 × state)) / bandwidth", readers=_readers())
+
+
+@claim("serving.long.silence", "整段读这个 prompt 的那一步", "the step that reads this prompt whole")
+def _():
+    (whole,) = _chunks(LONG)
+    return computed(whole, "s", "FLOPs of the prompt and of the readers' tokens / peak", prompt=LONG, readers=_readers())
+
+
+@claim("serving.long.steps_missed", "这段时间本来够读者写的步数", "steps that the readers would have made meanwhile")
+def _():
+    (whole,) = _chunks(LONG)
+    return computed(whole / _reading(), "step", "step with the whole prompt / step without", whole=whole, step=_reading())
+
+
+@claim("serving.long.in_tpot", "一次这样的停顿，摊到 300 个 token 的 TPOT 上", "one such stall, spread over the TPOT of an answer of 300 tokens")
+def _():
+    (whole,) = _chunks(LONG)
+    return computed((whole - _reading()) / (ANSWER - 1), "s", "(stall − step) / (n − 1)", stall=whole, step=_reading(), n=ANSWER)
+
+
+@claim("serving.long.chunk", "例子里一段的长度", "tokens of a chunk in the example")
+def _():
+    return computed(CHUNK, "token", "setting of the example")
+
+
+@claim("serving.long.chunks", "切成的段数", "chunks that it is cut into")
+def _():
+    return computed(len(_chunks(CHUNK)), "count", "⌈prompt / chunk⌉", prompt=LONG, chunk=CHUNK)
+
+
+@claim("serving.long.chunk_step", "带着一段一起读的一步，从头一段到最后一段", "a step that reads a chunk along, from the first chunk to the last")
+def _():
+    steps = _chunks(CHUNK)
+    return computed(
+        (steps[0], steps[-1]), "s", "max(bytes / bandwidth, FLOPs of chunk and readers / peak)", chunk=CHUNK, readers=_readers(), prompt=LONG,
+    )  # fmt: skip
+
+
+@claim("serving.long.chunked_ttft", "切成段读，这个 prompt 等到第一个 token", "time to this prompt's first token when it is read in chunks")
+def _():
+    return computed(sum(_chunks(CHUNK)), "s", "Σ steps with a chunk", chunk=CHUNK, chunks=len(_chunks(CHUNK)), readers=_readers())
+
+
+@claim("serving.long.ttft_ratio", "切成段读与整段读，首 token 时间之比", "time to the first token, in chunks over whole")
+def _():
+    (whole,) = _chunks(LONG)
+    return computed(sum(_chunks(CHUNK)) / whole, "×", "Σ steps with a chunk / step with the whole prompt", chunked=sum(_chunks(CHUNK)), whole=whole)
+
+
+@claim("serving.long.small_chunk", "例子里更小的一段", "tokens of a smaller chunk")
+def _():
+    return computed(SMALL_CHUNK, "token", "setting of the example")
+
+
+@claim("serving.long.small_step", "带着更小的一段，最长的一步", "the longest step with a smaller chunk")
+def _():
+    return computed(max(_chunks(SMALL_CHUNK)), "s", "max(bytes / bandwidth, FLOPs of chunk and readers / peak)", chunk=SMALL_CHUNK, readers=_readers())
+
+
+@claim("serving.long.small_ttft", "切成更小的段，这个 prompt 等到第一个 token", "time to this prompt's first token in smaller chunks")
+def _():
+    return computed(sum(_chunks(SMALL_CHUNK)), "s", "Σ steps with a chunk", chunk=SMALL_CHUNK, chunks=len(_chunks(SMALL_CHUNK)), readers=_readers())
+
+
+@claim("serving.long.handover_bytes", "读完后要交给另一张卡的 KV 与状态", "KV and state handed to another card once the prompt has been read")
+def _():
+    each, state = kv.per_token(_anchor()["model"]).bytes, facts.model(_anchor()["model"]).state_bytes
+    return computed(LONG * each + state, "B", "32768 × KV per token + state", kv_per_token=each, state=state)
+
+
+@claim("serving.long.handover", "经 PCIe 5 x16 交过去，至少要的时间", "least time to hand them over PCIe 5 x16")
+def _():
+    bytes_ = LONG * kv.per_token(_anchor()["model"]).bytes + facts.model(_anchor()["model"]).state_bytes
+    return computed(bytes_ / PCIE_5_X16, "s", "bytes / link (one direction, nothing else on it)", bytes=bytes_, link=PCIE_5_X16)
+
+
+# ---- the same on the calibrated clock, and how far that clock is off
+
+
+@cache
+def _calibrated() -> Clock:
+    return calibrated.calibrated(**_anchor())
+
+
+def _predicted(seconds: float, formula: str, **inputs) -> Quantity:
+    """With the error that the clock had on the published runs most like the anchor's."""
+    error = _calibrated().error
+    papers = {"mean error": f"{error.mean:.1%}", "worst": f"{error.worst:+.0%}", "note": dict(error.where)}
+    return Quantity(seconds, "s", "computed", formula, inputs, conditions=papers)
+
+
+CLOCK = "Σ over kernels: launches × launch cost + √((FLOPs / FLOP/s reached)² + (bytes / B/s reached)²)"
+
+
+@claim("serving.calibrated.batch1", "标定时钟上，锚点 batch 1、4K 上下文的一步", "a step of the anchor at batch 1, 4K context, on the calibrated clock")
+def _():
+    return _predicted(float(_calibrated().step(1, CONTEXT)), CLOCK, batch=1, context=CONTEXT)
+
+
+@claim("serving.calibrated.batch58", "标定时钟上，锚点 batch 58、4K 上下文的一步", "a step of the anchor at batch 58, 4K context, on the calibrated clock")
+def _():
+    return _predicted(float(_calibrated().step(FULL_BATCH, FULL_BATCH * CONTEXT)), CLOCK, batch=FULL_BATCH, context=CONTEXT)
+
+
+@claim("serving.calibrated.long", "标定时钟上，锚点读 32,768 个 token 的 prompt", "the anchor reading a prompt of 32,768 tokens on the calibrated clock")
+def _():
+    return _predicted(float(_calibrated().step(0, 0, LONG, LONG**2 / 2, 1)), CLOCK, prompt=LONG)
+
+
+JUDGED = {  # the rows of the instrument that prose names
+    "a100": ("16 位、一张 A100 的公布运行", "published runs in 16 bits on one A100", lambda row: row.kind == "dense" and row.tensor_parallel == 1 and row.chip == "a100-80g-sxm"),
+    "h100": ("FP8、一张 H100 的公布运行", "published runs in FP8 on one H100", lambda row: row.kind == "dense" and row.tensor_parallel == 1 and row.chip == "h100-sxm"),
+    "experts": ("混合专家模型的公布运行", "published runs of mixtures of experts", lambda row: row.kind == "experts"),
+}
+
+
+@cache
+def _verdict(group: str) -> judged.Summary:
+    return judged.summary(row for row in judged.judgements() if row.what == "throughput" and JUDGED[group][2](row))
+
+
+@cache
+def _short() -> judged.Summary:
+    return judged.summary(row for row in judged.judgements() if row.what == "first_token" and row.prompt < 1000)
+
+
+for _group, (_zh, _en, _) in JUDGED.items():
+    for _field, _unit, _said, _tells, _formula in (
+        ("n", "count", "次数", "their number", "published whole-engine results, none of which had a part in the fit"),
+        ("ideal_mean", "ratio", "理想上界平均差多少", "mean error of the ideal bound", "mean of |ideal / published − 1|"),
+        ("mean", "ratio", "标定时钟平均差多少", "mean error of the calibrated clock", "mean of |calibrated / published − 1|"),
+        ("worst", "ratio", "标定时钟差得最多的一次", "worst run of the calibrated clock", "calibrated / published − 1, the largest"),
+    ):
+
+        def _judged(group=_group, field=_field, unit=_unit, formula=_formula) -> Quantity:
+            return computed(getattr(_verdict(group), field), unit, formula, runs=_verdict(group).n)
+
+        claim(f"serving.judged.{_group}.{_field}", f"{_zh}：{_said}", f"{_en}: {_tells}")(_judged)
+
+
+@claim("serving.judged.short.bias", "128 个 token 的 prompt，标定时钟的首 token 平均早了多少", "first token of a prompt of 128 tokens: how much too early the calibrated clock has it, on average")
+def _():
+    return computed(-_short().bias, "ratio", "1 − mean of calibrated / published", runs=_short().n)
+
+
+# ---- one server and a queue: times in service times
+
+
+def mm1_mean(rho: float) -> float:
+    """Mean time in the system, waiting and service, in mean service times. M/M/1, first come first served."""
+    return 1 / (1 - rho)
+
+
+def mm1_p99(rho: float) -> float:
+    """Its 99th percentile: the time in an M/M/1 system is exponential."""
+    return log(100) / (1 - rho)
+
+
+def md1_mean(rho: float) -> float:
+    """The same where every service takes equally long (Pollaczek–Khinchine)."""
+    return 1 + rho / (2 * (1 - rho))
+
+
+def md1_p99(rho: float) -> float:
+    """Waits by Franx (2001), a sum of positive terms only: with (k − 1) services ≤ t < k,
+    P(wait ≤ t) = e^(−ρ(k − t)) · Σ_j Q(k − 1 − j) · (ρ(k − t))^j / j!, Q(m) = P(at most m + 1 in the system)."""
+    at_most = np.cumsum(_md1_numbers(rho, 400))
+
+    def within(t: float) -> float:
+        k = int(t) + 1
+        load, term, total = rho * (k - t), 1.0, 0.0
+        for j in range(k):
+            total += at_most[k - j] * term
+            term *= load / (j + 1)
+        return exp(-load) * total
+
+    low, high = 0.0, 200.0
+    while high - low > 1e-10:
+        middle = (low + high) / 2
+        low, high = (low, middle) if within(middle) >= 0.99 else (middle, high)
+    return 1 + high
+
+
+def _md1_numbers(rho: float, most: int) -> list[float]:
+    """Probabilities of 0, 1, … customers in an M/D/1 system, by Ramaswami's recursion over the tails of the arrivals in one service."""
+    arrivals = [exp(-rho)]
+    for k in range(1, most + 2):
+        arrivals.append(arrivals[-1] * rho / k)
+    tails = [1.0]
+    for k in range(most + 1):
+        tails.append(max(0.0, tails[-1] - arrivals[k]))
+    numbers = [1 - rho]
+    for i in range(1, most + 1):
+        numbers.append((numbers[0] * tails[i] + sum(numbers[j] * tails[i + 1 - j] for j in range(1, i))) / arrivals[0])
+    return numbers
+
+
+LOADS = (0.5, 0.8, 0.9, 0.95)
+for _rho in LOADS:
+    for _name, _zh, _en, _of, _formula in (
+        ("mm1.mean", "M/M/1 平均逗留时间", "mean time in an M/M/1 system", mm1_mean, "1 / (1 − ρ)"),
+        ("mm1.p99", "M/M/1 逗留时间的 p99", "p99 of the time in an M/M/1 system", mm1_p99, "ln(100) / (1 − ρ)"),
+        ("md1.mean", "M/D/1 平均逗留时间", "mean time in an M/D/1 system", md1_mean, "1 + ρ / (2 (1 − ρ))"),
+        ("md1.p99", "M/D/1 逗留时间的 p99", "p99 of the time in an M/D/1 system", md1_p99, "1 + t with P(wait ≤ t) = 0.99 (Franx 2001)"),
+    ):
+
+        def _queue(rho=_rho, of=_of, formula=_formula) -> Quantity:
+            return computed(of(rho), "count", f"{formula}, in service times", rho=rho)
+
+        claim(f"serving.{_name}.{round(100 * _rho)}", f"{_zh}，负载 {_rho:g}，以服务时间为单位", f"{_en} at load {_rho:g}, in service times")(_queue)
+
+
+@claim("serving.little.in_flight", "Little 定律的例子：同时在里面的请求", "the example of Little's law: requests inside at once")
+def _():
+    return computed(4 * 12.0, "request", "L = λ × W", rate=4, seconds=12.0)
+
+
+@claim("serving.little.rate", "Little 定律的例子：每秒来的请求", "the example of Little's law: requests that arrive a second")
+def _():
+    return computed(4.0, "request/s", "setting of the example")
+
+
+@claim("serving.little.seconds", "Little 定律的例子：每个请求逗留的时间", "the example of Little's law: time that each request stays")
+def _():
+    return computed(12.0, "s", "setting of the example")
+
+
+CAPACITY, ARRIVING, MINUTES = 10.0, 11.0, 10
+
+
+@claim("serving.overload.capacity", "过载的例子：容量", "the example of overload: capacity")
+def _():
+    return computed(CAPACITY, "request/s", "setting of the example")
+
+
+@claim("serving.overload.arriving", "过载的例子：来的请求", "the example of overload: requests arriving")
+def _():
+    return computed(ARRIVING, "request/s", "setting of the example")
+
+
+@claim("serving.overload.waiting", "过载的例子：十分钟后在排队的", "the example of overload: waiting after ten minutes")
+def _():
+    return computed(int((ARRIVING - CAPACITY) * 60 * MINUTES), "request", "(λ − capacity) × seconds", arriving=ARRIVING, capacity=CAPACITY, seconds=60 * MINUTES)
+
+
+@claim("serving.overload.wait", "过载的例子：十分钟后刚到的人要等", "the example of overload: what somebody waits who comes after ten minutes")
+def _():
+    waiting = (ARRIVING - CAPACITY) * 60 * MINUTES
+    return computed(waiting / CAPACITY, "s", "waiting / capacity", waiting=waiting, capacity=CAPACITY)
