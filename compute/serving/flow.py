@@ -8,8 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from compute.batching import PolicyName, Scheduler
+from compute.calibrated import Clock
 from compute.errors import BadInput, Cancelled
 from compute.paging import BlockPool
+from compute.serving.crowd import Amounts, serve
+from compute.serving.quick import quick
 from compute.serving.requests import Floats, Whole
 from compute.simulate import Job, Price, simulate
 
@@ -52,7 +55,21 @@ def flow(server: Server, arrives: Floats, prompts: Whole, outputs: Whole, cancel
     most = server.blocks * server.block_size
     if (longest := int((prompts + outputs).max())) > most:
         raise BadInput("workload", longest, f"a request of so many tokens passes the {most} positions of the whole KV memory", f"这么长的请求超过了整个 KV 内存的 {most} 个位置")
-    return step_by_step(server, arrives, prompts, outputs, cancelled)
+    price = amounts(server.price)
+    if price is None:
+        return step_by_step(server, arrives, prompts, outputs, cancelled)
+    served = serve(
+        server.policy, server.slots, server.budget, server.blocks, server.block_size, price, arrives.tolist(), prompts.tolist(), outputs.tolist(), cancelled,
+    )  # fmt: skip
+    times = (np.array(each) for each in (served.admitted, served.first, served.finished))
+    return Flow(arrives, *times, prompts, outputs, served.preemptions, served.steps, served.busy_seconds, served.slot_seconds)
+
+
+def amounts(price: Price | Amounts) -> Amounts | None:
+    """The price on sums, where there is one."""
+    if isinstance(price, Clock):
+        return quick(price)
+    return price if hasattr(price, "mixed") else None
 
 
 def step_by_step(server: Server, arrives: Floats, prompts: Whole, outputs: Whole, cancelled: Callable[[], bool] = never) -> Flow:

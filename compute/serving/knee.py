@@ -14,7 +14,7 @@ from compute.calibrated import Parallel, Precision
 from compute.facts import ChipRef, ModelRef
 from compute.serving.flow import never
 from compute.serving.load import (
-    Budget, Capacity, ClockName, Good, Latency, Rate, Report, Requests, Run, Seed, Slots, Target, at_rate, backlog, capacity, check, server,
+    Budget, Capacity, ClockName, Good, Latency, Rate, Report, Requests, Run, Seed, Slots, Target, at_rate, backlog, capacity, check, server, silent,
 )  # fmt: skip
 from compute.serving.requests import Kind, positive, workload as named
 
@@ -39,9 +39,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Sweep:
-    """knee: the largest rate at which still a `share` of the requests meets both targets, found by halving to within WITHIN of the
-    capacity; None, with the reason, where already the lowest rate misses them. at_knee: that run. bound "targets": they fail
-    before the queue does; "capacity": they hold as long as the queue does."""
+    """points: the rates asked for, in order. knee: the largest rate at which still a `share` of the requests meets both targets,
+    found by halving to within WITHIN of the capacity; None, with the reason, where already the lowest rate misses them. at_knee:
+    that run. bound "targets": they fail before the queue does; "capacity": they hold as long as the queue does. done: False in
+    what is reported on the way."""
 
     points: tuple[Point, ...]
     knee: float | None
@@ -50,6 +51,7 @@ class Sweep:
     why_not: Mapping[str, str] | None
     share: float
     capacity: Capacity
+    done: bool = True
 
 
 def sweep(
@@ -70,7 +72,7 @@ def sweep(
     seed: Seed = 0,
     arrive: Annotated[Kind, Field(description="how requests arrive")] = "poisson",
     times: Annotated[list[float], Field(max_length=100_000, description="recorded arrivals in seconds, to be replayed")] = [],
-    report: Report = lambda fraction, note: None,
+    report: Report = silent,
     cancelled: Callable[[], bool] = never,
 ) -> Sweep:
     """The same requests at many rates: goodput and percentiles at each, the knee and the capacity."""
@@ -79,49 +81,48 @@ def sweep(
         check(rate, requests, ttft_target, tpot_target)
     served, load = server(model, chip, policy, slots, budget, precision, tensor_parallel, clock), named(workload)
     report(0.0, "capacity")
-    most = capacity(served, load, backlog(slots), seed, cancelled)
+    most = capacity(served, load, backlog(slots), seed)
+    grid = sorted({*rates} or {most.requests_per_second * part for part in GRID})
     found: dict[float, Point] = {}
-    todo = len(rates or GRID) + 7
 
     def point(rate: float) -> Point:
         if rate not in found:
-            report(min(0.98, (1 + len(found)) / todo), f"λ = {rate:.3g}")
-            found[rate] = _point(at_rate(served, load, most, rate, requests, ttft_target, tpot_target, seed, arrive, times, cancelled))
+            so_far = Sweep(tuple(found[at] for at in grid if at in found), None, None, None, None, share, most, done=False)
+            report(min(0.98, (1 + len(found)) / (len(grid) + 8)), f"λ = {rate:.3g}", so_far)
+            run = at_rate(served, load, most, rate, requests, ttft_target, tpot_target, seed, arrive, times, cancelled)
+            found[rate] = Point(rate, run.load, run.verdict, run.growth, run.tokens_per_second, run.good, run.ttft, run.tpot, run.latency, run.settled)
         return found[rate]
 
-    good = lambda rate: (p := point(rate)).good is not None and p.good.share >= share  # noqa: E731
-    grid = sorted(rates or [most.requests_per_second * part for part in GRID])
-    points = tuple(point(rate) for rate in grid)
-    knee, bound, why_not = _knee(good, grid, most.requests_per_second)
+    points = tuple(map(point, grid))
+    knee = largest(lambda rate: (good := point(rate).good) is not None and good.share >= share, grid, most.requests_per_second)
+    why_not = None
     if knee is None:
-        percent, low = f"{share * 100:g} %", f"{grid[0]:.3g}"
-        why_not = {"zh": f"最低的到达率 {low} 请求/秒下，也不到 {percent} 的请求达标", "en": f"even at the lowest rate, {low} requests/s, fewer than {percent} of the requests meet the targets"}
+        en = f"even at the lowest rate, {grid[0]:.3g} requests/s, fewer than {share * 100:g} % of the requests meet both targets"
+        why_not = {"zh": f"最低的到达率 {grid[0]:.3g} 请求/秒下，同时满足两个目标的请求也不到 {share * 100:g}%", "en": en}
+    bound = None if knee is None else "capacity" if knee >= most.requests_per_second * (1 - WITHIN) else "targets"
     return Sweep(points, knee, point(knee) if knee else None, bound, why_not, share, most)
 
 
-GRID = tuple(np.round(np.concatenate([np.linspace(0.1, 0.9, 9), [0.95, 1.05, 1.2]]), 3).tolist())  # of the capacity
+GRID = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.05, 1.2)  # of the capacity
 
 
-def _knee(good: Callable[[float], bool], grid: list[float], most: float) -> tuple[float | None, Literal["targets", "capacity"] | None, None]:
-    """Between the last rate of the grid that is good before one is not, and that one."""
-    low = None
-    high = most
+def largest(good: Callable[[float], bool], grid: list[float], most: float) -> float | None:
+    """The largest good rate, to within WITHIN · most, between the last one of the grid before the first that is not good and that
+    one; never above (1 − WITHIN) · most. None where the first is not good."""
+    top = most * (1 - WITHIN)
+    low, high = None, top
     for rate in grid:
-        if rate >= most or not good(rate):
-            high = min(rate, most)
+        if rate >= top:
+            break
+        if not good(rate):
+            high = rate
             break
         low = rate
     if low is None:
-        return None, None, None
-    top = most * (1 - WITHIN)
-    if high >= most and low < top and good(top):
-        return top, "capacity", None
-    high = min(high, top) if high >= most else high
+        return None
+    if high == top and good(top):
+        return top
     while high - low > WITHIN * most:
         middle = (low + high) / 2
         low, high = (middle, high) if good(middle) else (low, middle)
-    return low, "targets" if low < top else "capacity", None
-
-
-def _point(run: Run) -> Point:
-    return Point(run.rate, run.load, run.verdict, run.growth, run.tokens_per_second, run.good, run.ttft, run.tpot, run.latency, run.settled)
+    return low

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
+from scipy import stats
 
 from compute import calibrated, facts
 from compute.batching import PolicyName
@@ -22,16 +23,23 @@ from compute.calibrated import Clock, Parallel, Precision
 from compute.errors import BadInput
 from compute.facts import ChipRef, ModelRef
 from compute.serving.flow import Flow, Server, flow, never
-from compute.serving.requests import Floats, Kind, Paragraphs, Whole, Workload, arrivals, lengths, positive, replayed, workload as named
+from compute.serving.requests import Floats, Kind, Paragraphs, Whole, Workload, arrivals, lengths, positive, workload as named
 
 BLOCK_SIZE = 16
 BEYOND = 10  # observations that must lie beyond a percentile before it is given
-BATCHES = 20  # consecutive groups, by which waits that depend on each other are told from independent ones
+BATCHES = 10  # consecutive groups, by which waits that depend on each other are told from independent ones
+STEADIER = 0.9  # further out there are too few to tell by, so that p99 is taken to depend as p90 does
 POINTS = 240  # of the queue's curve
 Z = 1.96
 
-Report = Callable[[float, str], None]
+Report = Callable[..., None]  # (fraction, note, partial=None)
 ClockName = Literal["calibrated", "ideal"]
+
+
+
+def silent(fraction: float, note: str, partial: Any = None) -> None:
+    pass
+
 
 Rate = Annotated[float, Field(gt=0, le=1e6, description="requests that arrive in a second, on average")]
 Requests = Annotated[int, Field(ge=20, le=200_000, description="requests that are measured; as many as a tenth of them come before and after")]
@@ -43,9 +51,10 @@ Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 
 @dataclass(frozen=True)
 class Percentile:
-    """The time that a `share` of n requests did not exceed, and where it lies in 95 of 100 such runs: between the waits of two
-    ranks (the binomial distribution's), spread further by as much as neighbours' waits depend on each other. seconds is None,
-    with the reason, where fewer than BEYOND requests lie beyond it."""
+    """The time that a `share` of n requests did not exceed, and the interval that holds it with 95 % confidence: the times of two
+    ranks, by the binomial distribution, for as many requests as would tell as much if their waits did not depend on each other.
+    high is None where the run is too short to bound it from above. seconds is None, with the reason, where fewer than BEYOND
+    requests lie beyond it."""
 
     share: float
     seconds: float | None
@@ -111,8 +120,9 @@ class Capacity:
 
 @dataclass(frozen=True)
 class Run:
-    """verdict "overload": requests come faster than `capacity`; then ttft, tpot, latency and good are None, why_not says so, and
-    `growth` is the number of requests by which the system fills up each second, measured; otherwise it is None.
+    """verdict "overload": requests come at least as fast as `capacity`; then ttft, tpot, latency and good are None and why_not says
+    so. growth: requests by which the system fills up each second in the long run, the rate less the capacity; seen_growth: as a
+    straight line fitted to this run has it. Both None where the queue is steady.
 
     ttft: from arrival to the first token. tpot: from there to the last one, over the tokens in between, so a stall in the middle
     counts with its mean only; requests of one token have none. latency: from arrival to the last token.
@@ -126,6 +136,7 @@ class Run:
     load: float  # rate / capacity
     capacity: Capacity
     growth: float | None
+    seen_growth: float | None
     ttft: Latency | None
     tpot: Latency | None
     latency: Latency | None
@@ -162,15 +173,11 @@ def server(model: ModelRef, chip: ChipRef, policy: PolicyName, slots: int, budge
 
 
 @lru_cache(64)
-def capacity(server: Server, load: Workload | Paragraphs, requests: int, seed: int, cancelled: Callable[[], bool] = never) -> Capacity:
-    """All there from the beginning; counted from when the slots have been filled and emptied twice until the queue is empty."""
+def capacity(server: Server, load: Workload | Paragraphs, requests: int, seed: int) -> Capacity:
+    """All there from the beginning; counted from when the slots have been filled and emptied twice until the queue is empty. The
+    lengths cut their distribution into equal shares, so that the result hardly depends on the seed."""
     prompts, outputs = lengths(load, requests, seed, even=True)
-    return saturated(server, prompts, outputs, cancelled)
-
-
-def saturated(server: Server, prompts: Whole, outputs: Whole, cancelled: Callable[[], bool] = never) -> Capacity:
-    requests = len(prompts)
-    found = flow(server, np.zeros(requests), prompts, outputs, cancelled)
+    found = flow(server, np.zeros(requests), prompts, outputs)
     ended = np.sort(found.finished)
     full = found.admitted.max()  # the last one has left the queue
     first = ended[min(2 * server.slots, requests // 4)]
@@ -206,7 +213,7 @@ def run(
     seed: Seed = 0,
     arrive: Annotated[Kind, Field(description="how requests arrive")] = "poisson",
     times: Annotated[list[float], Field(max_length=100_000, description="recorded arrivals in seconds, to be replayed")] = [],
-    report: Report = lambda fraction, note: None,
+    report: Report = silent,
     cancelled: Callable[[], bool] = never,
 ) -> Run:
     """Requests that arrive at a rate, served under a policy, every step priced by a clock: percentiles of the waits, goodput, the
@@ -214,7 +221,7 @@ def run(
     check(rate, requests, ttft_target, tpot_target)
     served, load = server(model, chip, policy, slots, budget, precision, tensor_parallel, clock), named(workload)
     report(0.0, "capacity")
-    most = capacity(served, load, backlog(slots), seed, cancelled)
+    most = capacity(served, load, backlog(slots), seed)
     report(0.3, f"λ = {rate:g}")
     return at_rate(served, load, most, rate, requests, ttft_target, tpot_target, seed, arrive, times, cancelled)
 
@@ -242,10 +249,10 @@ def judged(found: Flow, server: Server, most: Capacity, rate: float, measured: s
     at = {name: getattr(found, name)[measured] for name in ("arrived", "first", "finished", "outputs")}
     since, until = float(at["arrived"][0]), float(at["arrived"][-1])
     overload = rate >= most.requests_per_second
-    growth = ttft = tpot = latency = good = why_not = None
+    growth = seen_growth = ttft = tpot = latency = good = why_not = None
     requests = len(at["arrived"])
     if overload:
-        growth = slope(found, since, until)
+        growth, seen_growth = rate - most.requests_per_second, slope(found, since, until)
         why_not = {
             "zh": "请求来得比服务器能答的快：看得越久，等得越久，所以没有哪个时间是这个系统的延迟",
             "en": "requests come faster than the server can answer: the longer one looks, the longer they wait, so no time is this system's latency",
@@ -260,7 +267,7 @@ def judged(found: Flow, server: Server, most: Capacity, rate: float, measured: s
     seconds = until - since
     needs = relaxation(rate, most.requests_per_second)
     return Run(
-        "overload" if overload else "steady", rate, requests, rate / most.requests_per_second, most, growth, ttft, tpot, latency, good, why_not,
+        "overload" if overload else "steady", rate, requests, rate / most.requests_per_second, most, growth, seen_growth, ttft, tpot, latency, good, why_not,
         float(found.outputs[over].sum() / seconds) if seconds > 0 else 0.0, found.busy_seconds / float(found.finished.max()),
         found.slot_seconds / (server.slots * float(found.finished.max())), found.preemptions, found.steps, little(found), curve(found, since, until),
         not overload and requests >= needs, needs, server.slots, server.blocks, getattr(server.price, "kind", "ideal"), getattr(server.price, "error", None),
@@ -268,38 +275,37 @@ def judged(found: Flow, server: Server, most: Capacity, rate: float, measured: s
 
 
 def relaxation(rate: float, most: float) -> int:
-    """Requests until a queue has forgotten its beginning: three times the heavy-traffic relaxation time 2σ²/(μ − λ)² (Abate & Whitt
+    """Requests until a queue has forgotten its beginning: ten times the heavy-traffic relaxation time 2σ²/(μ − λ)² (Abate & Whitt
     1987), with the variance of Poisson arrivals and of services that vary as much."""
-    return ceil(3 * rate * 2 * (rate + most) / (most - rate) ** 2) if rate < most else 0
+    return ceil(10 * rate * 2 * (rate + most) / (most - rate) ** 2) if rate < most else 0
 
 
 # ---- what a run comes to
 
 
 def dependence(flags: np.ndarray) -> float:
-    """How many times as much the share of these flags varies between consecutive batches as it would if neighbours were
-    independent; at least 1."""
-    p = flags.mean()
-    size = len(flags) // BATCHES
+    """How many dependent requests tell as much as one: by how much more the share of these flags varies between consecutive batches
+    than it would for independent ones, and as much more again as so few batches leave open. At least 1. (n,) → number"""
+    p, size = flags.mean(), len(flags) // BATCHES
     if size < 1 or not 0 < p < 1:
         return 1.0
     batches = flags[: size * BATCHES].reshape(BATCHES, size).mean(axis=1)
-    return max(1.0, float(batches.var(ddof=1) * size / (p * (1 - p))))
+    return max(1.0, float(batches.var(ddof=1) * size / (p * (1 - p))) * (stats.t.ppf(0.975, BATCHES - 1) / Z) ** 2)
 
 
 def percentile(seconds: Floats, share: float) -> Percentile:
     """seconds in order of arrival. (n,)"""
-    n = len(seconds)
-    beyond = n * min(share, 1 - share)
-    if round(beyond, 9) < BEYOND:
-        least = ceil(round(BEYOND / min(share, 1 - share), 9))
-        en = f"p{share * 100:g} needs {least} requests, so that {BEYOND} lie beyond it; here are {n}"
-        return Percentile(share, None, None, None, n, {"zh": f"p{share * 100:g} 至少要 {least} 个请求，才有 {BEYOND} 个落在它之外；这里只有 {n} 个", "en": en})
+    n, rarer = len(seconds), min(share, 1 - share)
+    if n < (least := ceil(round(BEYOND / rarer, 6))):
+        name = f"p{share * 100:g}"
+        en = f"{name} needs {least} requests, so that {BEYOND} lie beyond it; here are {n}"
+        return Percentile(share, None, None, None, n, {"zh": f"{name} 至少要 {least} 个请求，才有 {BEYOND} 个落在它之外；这里只有 {n} 个", "en": en})
     ordered = np.sort(seconds)
-    value = float(np.quantile(ordered, share))
-    wide = Z * sqrt(n * share * (1 - share) * dependence(seconds > value))
-    low, high = (int(np.clip(round(n * share + side * wide), 1, n)) for side in (-1, 1))
-    return Percentile(share, value, float(ordered[low - 1]), float(ordered[high - 1]), n)
+    most_told = np.quantile(ordered, min(share, STEADIER))
+    alone = max(1, round(n / dependence(seconds > most_told)))
+    low, high = stats.binom.ppf((0.025, 0.975), alone, share)
+    at = lambda rank: float(ordered[min(n, max(1, round(rank / alone * n))) - 1])  # noqa: E731
+    return Percentile(share, float(np.quantile(ordered, share)), at(low) if low else 0.0, at(high + 1) if high < alone else None, n)
 
 
 def spread(seconds: Floats) -> Latency | None:
@@ -310,7 +316,7 @@ def spread(seconds: Floats) -> Latency | None:
 
 def share(met: np.ndarray, rate: float) -> Good:
     """Wilson's interval, with as many requests as would tell as much if they were independent."""
-    p, n = float(met.mean()), len(met) / dependence(met)
+    p, n = float(met.mean()), len(met) / dependence(met)  # as many as would tell as much alone
     centre, wide = p + Z**2 / (2 * n), Z * sqrt(p * (1 - p) / n + Z**2 / (4 * n**2))
     return Good(p, max(0.0, (centre - wide) / (1 + Z**2 / n)), min(1.0, (centre + wide) / (1 + Z**2 / n)), p * rate)
 
@@ -338,6 +344,6 @@ def curve(found: Flow, since: float, until: float) -> Queue:
 
 
 def slope(found: Flow, since: float, until: float) -> float:
-    """Requests a second by which the number in the system grows, as a straight line fitted to the second half of the time."""
-    at = np.linspace((since + until) / 2, until, POINTS)
+    """Requests a second by which the number in the system grows, as a straight line fitted to the time of the measured arrivals."""
+    at = np.linspace(since, until, POINTS)
     return float(np.polyfit(at - at[0], in_system(found, at), 1)[0])

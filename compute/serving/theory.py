@@ -25,9 +25,16 @@ class Reading:
 
     seconds_per_token: float
     kind: Literal["ideal"] = "ideal"
+    windows: tuple[int, ...] = ()
 
     def __call__(self, work: Work) -> float:
         return self.seconds_per_token * sum(read.tokens for read in work.reads)
+
+    def decode(self, decoding: int, cells: int, in_windows: list[int]) -> float:
+        return self.seconds_per_token * decoding
+
+    def mixed(self, decoding: int, cells: int, in_windows: list[int], chunks: list[tuple[int, int, bool]]) -> float:
+        return self.seconds_per_token * (decoding + sum(tokens for _, tokens, _ in chunks))
 
 
 @dataclass(frozen=True)
@@ -71,7 +78,7 @@ def queue(
     positive("service", service)
     check(rate, requests, 1.0, 1.0)
     load, served = Service(kind), Server("continuous", 1, 1, 64 * QUANTUM, 1, Reading(service / QUANTUM))
-    most = capacity(served, load, backlog(1), seed, cancelled)
+    most = capacity(served, load, backlog(1), seed)
     run = at_rate(served, load, most, rate, requests, 1e6, 1e6, seed, cancelled=cancelled)
     rho, mu = rate * service, 1 / service
     if rho >= 1:
