@@ -1,4 +1,4 @@
-"""python -m compute list | call NAME JSON | numbers | serve | models | bench | precompute | verify"""
+"""python -m compute list | call NAME JSON | numbers | serve | meter URL | models | bench | precompute | verify"""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 
 from compute import functions
 from compute.errors import BrokenData, LabError
+from compute.meter.command import arguments as meter_arguments
 
 
 def _list(args) -> int:
@@ -91,6 +92,12 @@ def _calibrate(args) -> int:
     return calibrate.main(["--tables", args.tables] if args.tables else [])
 
 
+def _meter(args) -> int:
+    from compute.meter import command
+
+    return command.run(args)
+
+
 def _wait_politely() -> None:
     """Threads that wait for each other sleep instead of spinning: on a machine that does something else too, spinning makes
     minutes out of seconds. Before torch is loaded."""
@@ -130,6 +137,9 @@ def main(argv: list[str] | None = None) -> int:
     p.add_argument("--allow-host", action="append", default=[])
     p.set_defaults(run=_serve)
     commands.add_parser("models", help="fetch the optional public model").set_defaults(run=_models)
+    p = commands.add_parser("meter", help="measure a running endpoint that speaks OpenAI's protocol")
+    meter_arguments(p)
+    p.set_defaults(run=_meter)
     p = commands.add_parser("bench", help="benchmarks, as ratios in one alternating run")
     p.add_argument("rest", nargs=argparse.REMAINDER)
     p.set_defaults(run=_bench)

@@ -3,7 +3,7 @@
     {"version": 1, "endpoint": {"name", "url", "model"},
      "plan": {"loop", "concurrency", "rate", "requests", "prompt_tokens", "output_tokens", "warmup", "seed", "ttft_target", "tpot_target"},
      "started": ISO, UTC, "seconds": how long it measured, "done": false while it runs and where it was stopped,
-     "stopped": null | "cancelled" | "time" | "failing",
+     "stopped": null | "cancelled" | "time" | "failing", "warming": true before the first measured request,
      "requests": [{"id", "sent", "first", "last", "prompt_tokens", "output_tokens", "counted_by", "chunks", "ok", "late", "cached"}, …],
      "running": [{"id", "sent", "first", "chunks"}, …]: under way,
      "errors": [{"id", "sent", "at", "kind", "says": {"zh", "en"}}, …],
@@ -11,7 +11,7 @@
                  "tokens_per_second", "requests_per_second", "goodput", "good_share", "tokens_per_chunk"},
      "conditions": {…}}
 
-Times are seconds on the meter's own clock since the first measured request could be sent; what came before, to warm up, is not in it.
+Requests stand in the order in which they ended. Times are seconds on the meter's own clock since the first measured request could be sent; what came before, to warm up, is not in it.
 """
 
 from __future__ import annotations
@@ -210,6 +210,7 @@ class Report:
     conditions: dict[str, Any]
     running: Sequence[Underway] = field(default_factory=tuple)
     stopped: Literal["cancelled", "time", "failing"] | None = None
+    warming: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return self._json(0)
@@ -234,7 +235,7 @@ class Report:
             row["chunks"] = []
         return {
             "version": VERSION, "endpoint": record(self.endpoint), "plan": record(self.plan), "started": self.started,
-            "seconds": plain(self.seconds), "done": self.done, "stopped": self.stopped, "requests": requests,
+            "seconds": plain(self.seconds), "done": self.done, "stopped": self.stopped, "warming": self.warming, "requests": requests,
             "running": [record(one) for one in self.running], "errors": [record(one) for one in self.errors],
             "summary": record(found), "conditions": self.conditions,
         }  # fmt: skip

@@ -15,6 +15,7 @@ from compute.errors import LabError
 
 VERSION = "1"  # of this wire format; /healthz states it
 EVENT_TYPE = "application/x-ndjson"
+ADDRESS_VARIABLE = "INFERENCE_LAB_ADDRESS"  # where functions of the service's process read at which base URL it listens
 LONGEST_LINE = 64 * 2**20  # bytes; a longer line is not ours
 
 

@@ -14,6 +14,7 @@ import uvicorn
 from compute.service.api import create_app
 from compute.service.jobs import Limits
 from compute.service.machine import Machine
+from compute.service.schema import ADDRESS_VARIABLE
 
 NICE = 10  # the web process goes first
 DEVICE_VARIABLE = "INFERENCE_LAB_DEVICE"  # where functions read which device was asked for
@@ -51,6 +52,7 @@ def serve(
     # uvicorn raises the signal again when it has finished; by then it has been obeyed
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
+    os.environ[ADDRESS_VARIABLE] = reachable(listening)
     print(f"compute service: http://{_shown(host)}:{listening.getsockname()[1]} (pid {os.getpid()})", flush=True)
     DrainingServer(config).run(sockets=[listening])
     return 0
@@ -75,6 +77,12 @@ def listen(host: str, port: int) -> socket.socket:
         listening.close()
         raise
     return listening
+
+
+def reachable(listening: socket.socket) -> str:
+    """The base URL under which this machine reaches it; a service for all addresses is reached at loopback's."""
+    host, port = listening.getsockname()[:2]
+    return f"http://{_shown({'0.0.0.0': '127.0.0.1', '::': '::1'}.get(host, host))}:{port}"
 
 
 def _shown(host: str) -> str:

@@ -79,7 +79,7 @@ def made(requests, running=(), seconds=10.0) -> Report:
 def test_the_report_has_the_fields_that_its_readers_know():
     """Catches a renamed field: pages and files read these."""
     report = made([measured()], [Underway(7, 0.5, None, ())]).to_json()
-    assert set(report) == {"version", "endpoint", "plan", "started", "seconds", "done", "stopped", "requests", "running", "errors", "summary", "conditions"}
+    assert set(report) == {"version", "endpoint", "plan", "started", "seconds", "done", "stopped", "warming", "requests", "running", "errors", "summary", "conditions"}
     assert set(report["requests"][0]) == {"id", "sent", "first", "last", "prompt_tokens", "output_tokens", "counted_by", "chunks", "ok", "late", "cached"}
     assert set(report["errors"][0]) == {"id", "sent", "at", "kind", "says"}
     assert set(report["summary"]) == {"done", "failed", "ttft", "tpot", "gap", "latency", "late", "tokens_per_second", "requests_per_second",
