@@ -7,7 +7,7 @@ from typing import Callable
 
 import streamlit as st
 
-from app import check, lesson, live, prose, quiz, views
+from app import check, judged, lesson, live, prose, quiz, views
 from app.lesson import Entry, words
 from components import frame, widgets
 from components.text import LANGUAGES
@@ -17,7 +17,7 @@ from compute.errors import BrokenData, LabError, UnknownName
 HERE = Path(__file__).parent
 HTML_LANG = {"zh": "zh-CN", "en": "en"}
 OWN_NAME = {"zh": "中文", "en": "English"}
-BESIDE = ("live", "check")  # pages that are no lessons, by address; their names are words
+BESIDE = ("live", "judged", "check")  # pages that are no lessons, by address; their names are words
 
 _browser = st.components.v2.component("lab_shell", js=(HERE / "shell.js").read_text(encoding="utf-8"))
 
@@ -74,7 +74,7 @@ def run() -> None:
     pages: dict[str, st.Page] = {"": home}
     for entry in entries:
         pages[entry.slug] = _lesson_page(entry, lang, entries, pages)
-    beside = {"live": lambda: live.show(lang, pages), "check": lambda: check.show(lang)}
+    beside = {"live": lambda: live.show(lang, pages), "judged": lambda: judged.show(lang), "check": lambda: check.show(lang)}
     for address in BESIDE:
         pages[address] = st.Page(_named(address, beside[address]), title=words(lang)(address), url_path=address)
     current = st.navigation(list(pages.values()), position="hidden")

@@ -110,13 +110,13 @@ class Generated:
 
 
 @cache
-def _file() -> Mapping[str, Any]:
+def file() -> Mapping[str, Any]:
     return facts.read_json(FILE)
 
 
 def classes() -> dict[str, dict[str, Rates]]:
     """By chip class and precision."""
-    return {chip: {name: _rates(row) for name, row in rows.items()} for chip, rows in _file()["classes"].items()}
+    return {chip: {name: _rates(row) for name, row in rows.items()} for chip, rows in file()["classes"].items()}
 
 
 def _rates(row: Mapping[str, Any]) -> Rates:
@@ -198,7 +198,7 @@ class Clock:
         flops, bytes_ = np.zeros(np.shape(tokens)), np.zeros(np.shape(tokens))
         seconds = np.zeros(np.shape(tokens))
         chip, rates = self.chip, self.rates
-        peak = self._peak
+        peak = self.peak
         for matrices in self.shape.matrices:
             count = rows if rates and matrices.name == "lm_head" else tokens
             work, moved = 2 * matrices.per_token * count / self.cards, self._read(matrices, count) / self.cards
@@ -250,7 +250,7 @@ class Clock:
         return times * (rate.launch_seconds + moved / (rate.memory * self.chip.link_bytes_per_s))
 
     @cached_property
-    def _peak(self) -> float:
+    def peak(self) -> float:
         """Of matrix products, FLOP/s."""
         return self.chip.flops_per_s["fp8"] if self.precision == "fp8" else self.chip.peak
 

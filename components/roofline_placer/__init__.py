@@ -5,13 +5,14 @@ from __future__ import annotations
 import html
 from dataclasses import asdict, dataclass
 from functools import partial
-from math import log10
+from math import hypot, log10
 
 from components import Guess, Html, Live, Readout, Scene, Vega, View, Widget, parameters, theme
 from components.controls import Choice, Stops
 from components.text import amount, digits, short
-from compute import facts, kv, roofline
-from compute.errors import Refused
+from compute import calibrated, facts, kv, roofline
+from compute.calibrated import Precision, Rate
+from compute.errors import BadInput, Refused
 from compute.facts import Chip, MeasuredRun, ModelName
 from compute.quantity import Quantity
 from compute.roofline import Batch, Bits, Context, Decode, Group, KvBits, Op, Prefill, Prompt
@@ -55,6 +56,21 @@ class Dot:
 
 
 @dataclass(frozen=True)
+class Real:
+    """The same step and the same prompt on the calibrated clock, and how far that was off on published engines."""
+
+    step_seconds: float
+    prefill_seconds: float
+    error: calibrated.Error
+    gemm: Rate  # shares that the line is drawn with
+    peak: float
+
+    def line(self, chip: Chip, intensity: float) -> float:
+        """FLOP/s of a large matrix product at so many FLOP/byte, its launch apart."""
+        return 1 / hypot(1 / (self.gemm.compute * self.peak), 1 / (self.gemm.memory * chip.bandwidth_bytes_per_s * intensity))
+
+
+@dataclass(frozen=True)
 class Other:
     """Another model at the same setting: the bytes of its step, or that it does not fit."""
 
@@ -77,6 +93,7 @@ class Placement:
     upgrade: float  # decode step time, A100 80G over H100, weights only: the same for every dense model
     others: tuple[Other, ...]
     dots: tuple[Dot, ...]
+    real: Real | None  # None where nobody measured kernels of this card at these bits
 
     @property
     def decode_spot(self) -> Spot:
@@ -101,8 +118,28 @@ def run(params: Params, answer=None) -> Placement:
     a100, h100 = facts.chip("a100-80g-sxm"), facts.chip("h100-sxm")
     return Placement(
         params, shape.name, chip, decode, prefill, ops, tuple(walk), most,
-        h100.bandwidth_bytes_per_s / a100.bandwidth_bytes_per_s, _others(params, chip, stored), _dots(params),
+        h100.bandwidth_bytes_per_s / a100.bandwidth_bytes_per_s, _others(params, chip, stored), _dots(params), _real(params),
     )  # fmt: skip
+
+
+PRECISIONS: dict[tuple[float, int, float], Precision] = {(16, 128, 16): "bf16", (8, 128, 8): "fp8", (8, 128, 16): "int8", (4, 128, 16): "int4"}
+
+
+def _real(params: Params) -> Real | None:
+    """16 and 8 bits have no groups; their group does not matter."""
+    group = params.group if params.weight_bits < 8 else 128
+    precision = PRECISIONS.get((params.weight_bits, group, params.kv_bits))
+    if precision is None:
+        return None
+    try:
+        clock = calibrated.calibrated(params.model, params.chip, precision)
+    except (Refused, BadInput):
+        return None
+    if clock.error is None or not clock.shape.hidden:
+        return None
+    step = float(clock.step(params.batch, params.batch * params.context))
+    prefill = float(clock.step(0, 0, params.prompt, params.prompt**2 / 2, 1))
+    return Real(step, prefill, clock.error, clock.rates.gemm, clock.peak)
 
 
 def _dots(params: Params) -> tuple[Dot, ...]:
@@ -145,6 +182,9 @@ def draw(result: Placement, scene: Scene) -> View:
     )  # fmt: skip
     says += words(f"says.prefill.{result.prefill.bound}", prompt=f"{p.prompt:,}", seconds=show(result.prefill.seconds, "s"))
     simplified = words("simplified")
+    if result.real:
+        e = result.real.error
+        simplified += " " + words("calibrated", mean=amount(e.mean, "ratio", lang, 2), worst=f"{e.worst:+.0%}".replace("-", "−"), where=e.where[lang])
     if result.dots:
         simplified += " " + words("dots", low=show(min(x.of_bound for x in result.dots), "ratio"), high=show(max(x.of_bound for x in result.dots), "ratio"))
         if max(x.of_bound for x in result.dots) > 1:
@@ -174,12 +214,15 @@ def _readouts(result: Placement, scene: Scene) -> tuple[Readout, ...]:
         change = "" if old is None or digits(old) == digits(value) else words("before", value=amount(old, unit, lang))
         return Readout(words(f"readout.{id}"), *short(value, unit, lang), change, note)
 
-    b = before
+    def real(value: float, unit: str) -> str:
+        return words("real", value=amount(value, unit, lang), error=amount(result.real.error.mean, "ratio", lang, 2))
+
+    b, r, p = before, result.real, result.params
     return (
-        one("throughput", result.decode.tokens_per_second, "token/s", b and b.decode.tokens_per_second),
-        one("step", result.decode.step_seconds, "s", b and b.decode.step_seconds),
+        one("throughput", result.decode.tokens_per_second, "token/s", b and b.decode.tokens_per_second, real(p.batch / r.step_seconds, "token/s") if r else ""),
+        one("step", result.decode.step_seconds, "s", b and b.decode.step_seconds, real(r.step_seconds, "s") if r else ""),
         one("share", result.decode.compute_share, "ratio", b and b.decode.compute_share),
-        one("prefill", result.prefill.seconds, "s", b and b.prefill.seconds),
+        one("prefill", result.prefill.seconds, "s", b and b.prefill.seconds, real(r.prefill_seconds, "s") if r else ""),
         *((one("most", result.most, "request", b and b.most),) if result.most else ()),
     )
 
@@ -199,7 +242,11 @@ def _rows(result: Placement) -> tuple[dict, ...]:
          "of_bound": d.of_bound, "intensity_flop_per_byte": d.spot.intensity, "flops_per_s": d.spot.flops_per_s}
         for d in result.dots
     ]  # fmt: skip
-    return tuple(setting | row for row in points + walk + dots + ops)
+    real = []
+    if r := result.real:
+        real = [{"row": "calibrated", "step_seconds": r.step_seconds, "prefill_seconds": r.prefill_seconds, "tokens_per_second": result.params.batch / r.step_seconds,
+                 "mean_error": r.error.mean, "worst_error": r.error.worst, "judged_on": r.error.n}]  # fmt: skip
+    return tuple(setting | row for row in points + walk + dots + real + ops)
 
 
 def _papers(result: Placement) -> tuple[Quantity, ...]:
@@ -215,7 +262,13 @@ def _papers(result: Placement) -> tuple[Quantity, ...]:
                  says={"zh": x.run.engine, "en": x.run.engine})
         for x in result.dots
     )  # fmt: skip
-    return dots + (
+    real = ()
+    if r := result.real:
+        real = (
+            computed(r.step_seconds, "s", "Σ launches × cost + √((FLOP / share of peak)² + (bytes / share of bandwidth)²), by kind of kernel", "标定后解码一步的时间", "time of a decode step, calibrated",
+                     gemm_share_of_peak=r.gemm.compute, gemm_share_of_bandwidth=r.gemm.memory, launch_seconds=r.gemm.launch_seconds, mean_error=r.error.mean, judged_on=r.error.where),
+        )  # fmt: skip
+    return dots + real + (
         computed(d.step_seconds, "s", "max(bytes / bandwidth, FLOP / peak)", "解码一步的时间", "time of a decode step",
                  bytes=d.bytes_per_step, bandwidth=chip.bandwidth_bytes_per_s, flop=d.flops_per_step, peak=chip.peak),
         computed(d.bytes_per_step, "B", "weights + batch × (context × KV per token + 2 × state)", "一步搬的字节", "bytes of a step",
@@ -264,6 +317,15 @@ def _roof(result: Placement, scene: Scene) -> dict:
             if abs(log10(spot.intensity / now.intensity)) + abs(log10(spot.flops_per_s / now.flops_per_s)) > 0.01:
                 ghosts.append({"phase": phase, "x": spot.intensity, "y": spot.flops_per_s, "x2": now.intensity, "y2": now.flops_per_s})
     walk = [{"x": s.intensity, "y": s.flops_per_s} for _, s in result.walk]
+    real, spots_real = [], []
+    if result.real:
+        real = [{"x": x, "y": result.real.line(chip, x)} for x in (low * (high / low) ** (i / 60) for i in range(61))]
+        e = result.real.error.mean
+        for phase, flops, seconds, at in (
+            ("decode", result.decode.flops_per_step, result.real.step_seconds, decode), ("prefill", result.prefill.flops, result.real.prefill_seconds, prefill),
+        ):  # fmt: skip
+            rate = flops / seconds
+            spots_real.append({"phase": phase, "x": at.intensity, "y": rate, "low": rate * (1 - e), "high": rate * (1 + e), "label": words("tip.real", share=amount(rate / at.flops_per_s, "ratio", lang))})
     full = []
     if result.most not in (None, result.params.batch):  # at the last batch the point itself says so
         full = [_labelled(words("walk.full", batch=f"{result.most:,}"), **walk[-1])]
@@ -301,6 +363,9 @@ def _roof(result: Placement, scene: Scene) -> dict:
         _labelled(words("wall.memory", rate=amount(bandwidth, "B/s", lang)), id="wall", tone=tone("muted"), x=x0, y=x0 * bandwidth)
         for x0 in (low * (ridge / low) ** share for share in (0.5, 0.3, 0.7, 0.15))
     ]
+    if real:
+        x0 = low * (ridge / low) ** 0.2
+        walls.append(_labelled(words("wall.real"), id="real", tone=tone("muted"), x=x0, y=result.real.line(chip, x0)))
     lesser = [d | {"id": "dots", "far": ((9, 24), (9, 40)), "tone": tone("ink")} for d in dots[:1]] + [f | {"id": "full", "tone": tone("decode")} for f in full] + walls
     named = [_labelled(words.get(f"chip.{r['chip']}", r["name"]), id=r["chip"], tone=tone("ink" if r["chip"] == chip.id else "muted"), x=r["x"], y=r["y"]) for r in ridges]
     texts = []
@@ -321,6 +386,7 @@ def _roof(result: Placement, scene: Scene) -> dict:
         "layer": [
             *layer([{"x": ridge, "y": y_low, "y2": chip.peak}], {"type": "rule", "strokeDash": [2, 4], "color": tone("bound")}, y2={"field": "y2"}),
             *layer(roof, {**line, "strokeDash": [6, 4], "strokeWidth": 2, "color": tone("bound")}),
+            *layer(real, {**line, "strokeWidth": 1.5, "color": tone("bound")}),
             *layer(walk, {**line, "strokeWidth": 7, "color": tone("decode"), "opacity": 0.22}),
             {
                 **layer(ridges, {"type": "point", "shape": "triangle-up", "filled": True, "size": 70, "cursor": "pointer"})[0],
@@ -340,6 +406,8 @@ def _roof(result: Placement, scene: Scene) -> dict:
             *layer(dots, {"type": "rule", "color": tone("ink")}, y={**y, "field": "low"}, y2={"field": "high"}),
             *layer(dots, {"type": "point", "filled": True, "size": 60, "color": tone("ink"), "opacity": 0.9},
                    tooltip=[{"field": "label", "title": words("tip.measured")}, {"field": "share", "title": words("tip.of_bound"), "format": ".0%"}]),
+            *layer(spots_real, {"type": "rule", "strokeWidth": 2}, y={**y, "field": "low"}, y2={"field": "high"}, color=colour),
+            *layer(spots_real, {"type": "point", "filled": True, "size": 55, "opacity": 1}, color=colour, shape=shape, tooltip=[{"field": "label", "title": words("tip.calibrated")}]),
             *layer(ghosts, {"type": "rule", "strokeDash": [1, 3], "color": tone("ghost")}, x2={"field": "x2"}, y2={"field": "y2"}),
             *layer(ghosts, {"type": "point", "filled": False, "size": 130, "strokeWidth": 1.5}, color=colour, shape=shape),
             *label(points, {"fontWeight": 600, "fontSize": 14, "baseline": "top", "dx": _inside("12"), "dy": {"expr": _BELOW}, "text": short_when_narrow}, color=colour),
