@@ -45,6 +45,7 @@ TABLE: dict[str, Function] = {
         Function("roofline.prefill", "compute.roofline:prefill", "web"),
         Function("roofline.ledger", "compute.roofline:ledger", "web"),
         Function("roofline.generate", "compute.calibrated:generate", "web"),
+        Function("serving.stall", "compute.stall:stall", "web"),
         Function("serving.frontier", "compute.frontier:frontier", "web"),
         Function("kv.per_token", "compute.kv:per_token", "web"),
         Function("kv.capacity", "compute.kv:capacity", "web"),
