@@ -46,12 +46,15 @@ class Judgement:
 
     @property
     def error(self) -> float:
-        """Predicted over published, minus 1."""
-        return self.calibrated / self.published - 1
+        """Predicted speed over published speed, minus 1; the speed of a first token is one over its seconds. Above 0: too fast."""
+        return self._speed(self.calibrated)
 
     @property
     def ideal_error(self) -> float:
-        return self.ideal / self.published - 1
+        return self._speed(self.ideal)
+
+    def _speed(self, predicted: float) -> float:
+        return (predicted / self.published if self.what == "throughput" else self.published / predicted) - 1
 
 
 def kind(shape: ModelShape) -> Kind:
