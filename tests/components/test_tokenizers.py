@@ -100,8 +100,9 @@ def test_equal_counts_are_called_equal():
 def test_every_number_has_its_papers(no_smollm2):
     """Catches: a vocabulary without its licence, and a speed of the anchor without its formula."""
     papers = draw().papers
-    assert [q.inputs["licence"] for q in papers if q.kind == "quoted"] == ["Apache-2.0", "Apache-2.0", "as the project"]
-    assert [q.value for q in papers if q.kind == "quoted"] == [248_077, 151_665, 2048] and papers[-1].inputs["batch"] == 1
+    vocabularies = [q for q in papers if q.source]
+    assert [q.inputs["licence"] for q in vocabularies] == ["Apache-2.0", "Apache-2.0", "as the project"] and all(q.inputs["read_from"] for q in vocabularies)
+    assert [q.value for q in vocabularies] == [248_077, 151_665, 2048] and papers[-1].inputs["batch"] == 1
     assert all(q.formula or q.source for q in papers) and all(set(q.says) == {"zh", "en"} for q in papers)
 
 
