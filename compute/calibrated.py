@@ -45,7 +45,19 @@ Parallel = Annotated[int, Field(ge=1, le=8, description="cards of one node that 
 Output = Annotated[int, Field(ge=1, le=100_000, description="tokens that each request writes")]
 
 WEIGHT_BITS: dict[str, float] = {"bf16": 16, "fp8": 8, "int8": 8, "int4": 4 + SCALE_BITS / GROUP}
-KV_BITS: dict[str, int] = {"bf16": 16, "fp8": 8, "int8": 16, "int4": 16}
+
+
+@dataclass(frozen=True)
+class Format:
+    """weight_bits: stored per weight, scales included. arithmetic: of matrix products, by the peak's name; a chip that does not say
+    how fast it is in that works in 16 bits."""
+
+    weight_bits: float
+    kv_bits: float
+    arithmetic: Literal["bf16", "fp8", "fp32"] = "bf16"
+
+
+FORMATS: dict[str, Format] = {name: Format(bits, 8, "fp8") if name == "fp8" else Format(bits, 16) for name, bits in WEIGHT_BITS.items()}
 
 GEMMS = {"kv": 0, "swiglu": 2, "experts": 2, "shared_expert": 2, "weights": 0}
 """Kernels of one layer for matrices of this name, where it is not one: keys and values come out of the same product as queries,
@@ -147,9 +159,9 @@ class Clock:
 
     shape: ModelShape
     chip: Chip
-    precision: Precision
-    cards: int
-    rates: Rates | None
+    format: Format
+    cards: int = 1
+    rates: Rates | None = None
     error: Error | None = None
     block_size: int = 16
     link_bytes_per_s: float = PCIE_5_X16  # to where sequences are swapped
@@ -168,7 +180,7 @@ class Clock:
     @cached_property
     def free_bytes(self) -> float:
         """For KV and states, on one card, beside its share of the weights."""
-        return self.chip.memory_bytes - self.shape.loaded_bytes(WEIGHT_BITS[self.precision] / 8) / self.cards
+        return self.chip.memory_bytes - self.shape.loaded_bytes(self.format.weight_bits / 8) / self.cards
 
     def request_bytes(self, tokens: int) -> float:
         """KV of so many positions and the state of one request, on one card."""
@@ -186,13 +198,14 @@ class Clock:
 
     # ---- a step
 
-    def step(self, decoding=0, cells=0, prefilled=0, pairs=0.0, prompts=0, read_before=0, *, states_moved=None, within=None):
+    def step(self, decoding=0, cells=0, prefilled=0, pairs=0.0, prompts=0, read_before=0, *, looks=None, states_moved=None, within=None):
         """Seconds; every argument a number or an array of them.
 
         decoding: sequences that write one token each, looking at `cells` cached positions in all. prefilled: prompt tokens read
         beside them, with `pairs` causal pairs of query and key, looking back at `read_before` positions of earlier chunks; prompts:
         those that are read to their end. Where layers have a window, contexts and prompts are taken as equal, unless `within` gives
-        (cells, read_before, pairs, positions written by prompts) by window. states_moved: recurrent states read or written; by default two a decoding sequence and one a prompt."""
+        (cells, read_before, pairs, positions written by prompts[, looks]) by window. looks: pairs of a query and a cached position, where
+        that is not `cells` because several guesses look at the same positions. states_moved: recurrent states read or written; by default two a decoding sequence and one a prompt."""
         tokens, rows = np.add(decoding, prefilled), np.add(decoding, prompts)
         states = np.multiply(2, decoding) + prompts if states_moved is None else states_moved
         flops, bytes_ = np.zeros(np.shape(tokens)), np.zeros(np.shape(tokens))
@@ -207,10 +220,12 @@ class Clock:
                 seconds = seconds + np.where(np.greater(count, 0), launches * rates.gemm.launch_seconds + _both(work, moved, peak, chip, rates.gemm), 0)
             flops, bytes_ = flops + work, bytes_ + moved
         for cache_, kv, flops_decode, flops_prefill in self._caches:
-            seen, back, paired, kept = cells, read_before, pairs, prefilled
+            seen, back, paired, kept, looked = cells, read_before, pairs, prefilled, looks
             if cache_.window:
-                seen, back, paired, kept = within[cache_.window] if within else _equal(cache_.window, decoding, cells, prefilled, pairs, prompts, read_before)
-            work, moved = flops_decode * seen, kv * seen
+                inside = within[cache_.window] if within else _equal(cache_.window, decoding, cells, prefilled, pairs, prompts, read_before)
+                seen, back, paired, kept, looked = (*inside, None)[:5]
+            looked = seen if looked is None else looked
+            work, moved = flops_decode * looked, kv * seen
             if rates:
                 rate = rates.decode_attention if cache_.kind == "mha" else rates.decode_attention_grouped
                 seconds = seconds + np.where(np.greater(decoding, 0), cache_.layers * rate.launch_seconds + _both(work, moved, chip.peak, chip, rate), 0)
@@ -232,7 +247,7 @@ class Clock:
 
     def _read(self, matrices: Matrices, tokens):
         """Bytes of one kind of matrix that so many tokens read."""
-        each = WEIGHT_BITS[self.precision] / 8
+        each = self.format.weight_bits / 8
         if matrices.copies == matrices.used:
             return matrices.loaded * each
         distinct = matrices.copies * (1 - (1 - matrices.used / matrices.copies) ** np.asarray(tokens, float))
@@ -252,7 +267,7 @@ class Clock:
     @cached_property
     def peak(self) -> float:
         """Of matrix products, FLOP/s."""
-        return self.chip.flops_per_s["fp8"] if self.precision == "fp8" else self.chip.peak
+        return self.chip.flops_per_s.get(self.format.arithmetic, self.chip.peak)
 
     @cached_property
     def _caches(self) -> list[tuple[Cache, float, float, float]]:
@@ -260,7 +275,7 @@ class Clock:
         made = []
         for cache_ in self.shape.caches:
             share = self._kv_share(cache_)
-            kv = cache_.layers * cache_.values_per_token * share * KV_BITS[self.precision] / 8
+            kv = cache_.layers * cache_.values_per_token * share * self.format.kv_bits / 8
             made.append((cache_, kv, cache_.layers * cache_.flops_decode / self.cards, cache_.layers * cache_.flops_prefill / self.cards))
         return made
 
@@ -292,25 +307,28 @@ class Clock:
     def _priced(self, work: Work, later):
         """Guesses that are checked together read their KV once; a chunk reads that of the positions before it; a copy-on-write reads
         and writes a block; a sequence that is swapped passes the host link while nothing else goes on."""
-        decoding = cells = prefilled = pairs = prompts = back = states = 0
-        within = {cache_.window: [0, 0, 0.0, 0] for cache_ in self.shape.caches if cache_.window}
+        decoding = cells = prefilled = pairs = prompts = back = states = looks = 0
+        within = {cache_.window: [0, 0, 0.0, 0, 0] for cache_ in self.shape.caches if cache_.window}
         for read in work.reads:
             start, end = read.start + later, read.start + read.tokens
             states += 1 if read.prefill and not read.start else 2
             if read.prefill:
                 prefilled += read.tokens
                 pairs += (end**2 - read.start**2) / 2
-                prompts += end >= len(read.sequence.ids)
+                prompts += self.rates is not None and end >= len(read.sequence.ids)
                 back = back + start
             else:
                 decoding += read.tokens
                 cells = cells + start
+                looks = looks + read.tokens * start + read.tokens * (read.tokens - 1) / 2
             for window, amounts in within.items():
                 amounts[read.prefill] = amounts[read.prefill] + np.minimum(start, window)
                 if read.prefill:
                     amounts[2] += _inside(end, window) - _inside(read.start, window)
                     amounts[3] += min(read.tokens, window)
-        seconds = self.step(decoding + 0 * np.asarray(later), cells, prefilled, pairs, prompts, back, states_moved=states, within=within)
+                else:
+                    amounts[4] = amounts[4] + sum(np.minimum(start + guess, window) for guess in range(read.tokens))
+        seconds = self.step(decoding + 0 * np.asarray(later), cells, prefilled, pairs, prompts, back, looks=looks, states_moved=states, within=within)
         seconds = seconds + 2 * self.block_size * self.kv_bytes * len(work.copies) / self.chip.bandwidth_bytes_per_s
         if moves := work.swapped_out + work.swapped_in:
             moved = sum(self.block_size * self.kv_bytes * len(move.blocks) + self.shape.state_bytes / self.cards for move in moves)
@@ -342,7 +360,7 @@ def ideal(model: ModelRef, chip: ChipRef, precision: Precision = "bf16", tensor_
     """Raises Refused when the weights do not fit, BadInput for cards that cannot share the model."""
     shape, card = facts.model(model), facts.chip(chip)
     _require(shape, card, precision, tensor_parallel)
-    return Clock(shape, card, precision, tensor_parallel, None)
+    return Clock(shape, card, FORMATS[precision], tensor_parallel)
 
 
 def calibrated(model: ModelRef, chip: ChipRef, precision: Precision = "bf16", tensor_parallel: int = 1) -> Clock:
@@ -354,7 +372,7 @@ def calibrated(model: ModelRef, chip: ChipRef, precision: Precision = "bf16", te
     found = rates(card, precision)
     if tensor_parallel > 1 and tensor_parallel not in found.reduce:
         raise Refused("not_calibrated", chip=f"{card.name} × {tensor_parallel}", precision=precision, known=", ".join(f"× {n}" for n in found.reduce))
-    return Clock(shape, card, precision, tensor_parallel, found, judged.expected(judged.kind(shape), CLASSES.get(card.id, card.id), precision, tensor_parallel > 1))
+    return Clock(shape, card, FORMATS[precision], tensor_parallel, found, judged.expected(judged.kind(shape), CLASSES.get(card.id, card.id), precision, tensor_parallel > 1))
 
 
 def _require(shape: ModelShape, card: Chip, precision: Precision, cards: int) -> None:

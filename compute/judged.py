@@ -7,14 +7,14 @@ published table gives several times, for several releases of one engine, counts 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
 import numpy as np
 
 from compute import facts
-from compute.calibrated import CLASSES, Clock, Error, Precision, ideal, line, rates
+from compute.calibrated import Error, Precision, ideal, line, rates
 from compute.quantity import Source
 from compute.shapes import ModelShape
 
@@ -70,7 +70,7 @@ def judgements() -> tuple[Judgement, ...]:
             precision, cards = PRECISIONS[row["dtype"]], row.get("tensor_parallel", 1)
             output = row.get("output_tokens", 1)
             bound = ideal(row["model"], row["chip"], precision, cards)
-            real = Clock(bound.shape, bound.chip, precision, cards, rates(bound.chip, precision))
+            real = replace(bound, rates=rates(bound.chip, precision))
             predicted = [line(clock, row["batch"], row["input_tokens"], output) for clock in (bound, real)]
             told = [each.tokens_per_second if what == "throughput" else each.first_token_seconds for each in predicted]
             s = data["sources"][row["source"]]

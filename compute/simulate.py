@@ -8,20 +8,18 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence as Row
 from dataclasses import dataclass
-from functools import cache, cached_property
 from itertools import accumulate
 from typing import Annotated, Any, Protocol
 
-import numpy as np
 from pydantic import Field
 
 from compute import facts
 from compute.batching import PolicyName, Preemption, Scheduler, Sequence, StepPlan, Work
+from compute.calibrated import PCIE_5_X16, Clock, Format
 from compute.errors import BadInput
-from compute.facts import Chip, ChipRef, ModelRef
+from compute.facts import ChipRef, ModelRef
 from compute.paging import BlockPool
 from compute.roofline import memory, require_fit, weight_bytes
-from compute.shapes import Cache, ModelShape
 from compute.trace import Recorder, Summary, Trace, summary
 
 
@@ -62,94 +60,17 @@ class Constant:
 unit = Constant(1.0)
 
 
-# ---- the roofline's price
-
-PCIE_5_X16 = 32e9 * 16 * (128 / 130) / 8
-"""Bytes/s in one direction: 32 GT/s a lane, 16 lanes, 128b/130b (PCI Express Base Specification 5.0). Copies reach less."""
-
-
-@dataclass(frozen=True)
-class Roofline:
-    """A step at the ideal bound, by the conventions of compute/roofline.py, which it repeats for a batch that only decodes and
-    for one prompt read at once. The weights are read once, however many tokens share the step. A chunk of a prompt reads the KV
-    of the positions before it and writes its own; guesses that are checked together read theirs once.
-
-    What is not there: a copy-on-write reads and writes a block's KV. A sequence that is swapped out or in passes the host
-    link while nothing else goes on; overlap would hide some of that."""
-
-    shape: ModelShape
-    chip: Chip
-    weight_bits: float
-    group: int
-    kv_bits: float
-    block_size: int
-    link_bytes_per_s: float
-
-    def __call__(self, work: Work) -> float:
-        return float(self.seconds(work, 0, min, max))
-
-    def many(self, work: Work, steps: int) -> list[float]:
-        return self.seconds(work, np.arange(steps), np.minimum, np.maximum).tolist()
-
-    def seconds(self, work: Work, later, least, most):
-        """later: positions that every read has moved on since `work`, one number or a row of them; least and most: of two
-        such."""
-        tokens = sum(read.tokens for read in work.reads)
-        weights, bytes_, flops = self.of_weights(tokens), 0.0, 2 * self.per_token * tokens
-        for kept, kv_bytes, flops_decode, flops_prefill in self.of_caches:
-            cells, decoded, prefilled = 0, 0, 0.0  # cells: positions of KV moved; the others: pairs of query and cached token
-            for read in work.reads:
-                start = read.start + later
-                seen = least(start, kept.window) if kept.window else start
-                cells = cells + seen
-                if read.prefill:
-                    cells = cells + kept.tokens(read.tokens)
-                    prefilled += kept.causal_pairs(read.start + read.tokens) - kept.causal_pairs(read.start)
-                else:
-                    decoded = decoded + seen
-                    for guess in range(1, read.tokens):
-                        decoded = decoded + (least(start + guess, kept.window) if kept.window else start + guess)
-            bytes_ = bytes_ + kv_bytes * cells
-            flops = flops + flops_decode * decoded + flops_prefill * prefilled
-        states = sum(1 if read.prefill and not read.start else 2 for read in work.reads)  # read, unless it is the first; written
-        bytes_ = weights + bytes_ + self.shape.state_bytes * states + 2 * self.block_bytes * len(work.copies)
-        seconds = most(bytes_ / self.chip.bandwidth_bytes_per_s, flops / self.chip.peak_for(self.weight_bits))
-        if moves := work.swapped_out + work.swapped_in:
-            moved = sum(self.block_bytes * len(move.blocks) + self.shape.state_bytes for move in moves)
-            seconds = seconds + moved / self.link_bytes_per_s
-        return seconds
-
-    @cached_property
-    def per_token(self) -> int:
-        return self.shape.parameters_per_token
-
-    @cached_property
-    def block_bytes(self) -> float:
-        """KV of a block; as if no layer had a window."""
-        return self.block_size * sum(kv_bytes for _, kv_bytes, *_ in self.of_caches)
-
-    @cached_property
-    def of_caches(self) -> list[tuple[Cache, float, float, float]]:
-        """With each cache: bytes a position, FLOPs a pair in decode and in prefill, all its layers together."""
-        return [(c, c.layers * c.values_per_token * self.kv_bits / 8, c.layers * c.flops_decode, c.layers * c.flops_prefill) for c in self.shape.caches]
-
-    @cached_property
-    def of_weights(self) -> Callable[[int], float]:
-        """Bytes of the weights that a step of so many tokens reads; experts: as many as it is expected to meet."""
-        each = weight_bytes(self.weight_bits, self.group)
-        return cache(lambda tokens: sum(m.read(tokens) for m in self.shape.matrices) * each)
-
-
 def roofline(
     model: ModelRef, chip: ChipRef, *, weight_bits: float = 16, group: int = 128, kv_bits: float = 16, block_size: int = 16,
     link_bytes_per_s: float = PCIE_5_X16,
-) -> Roofline:  # fmt: skip
-    """The price of a step of `model` on `chip`. link_bytes_per_s: between the chip and where sequences are swapped to; by
-    default what PCIe 5.0 x16 carries at most, which is an assumption about the machine. Raises Refused when the weights alone
-    do not fit; whether the blocks fit too is for the caller to know."""
+) -> Clock:  # fmt: skip
+    """The ideal price of a step of `model` on `chip`: the bound of compute/roofline.py, for steps that read and write at once.
+    link_bytes_per_s: between the chip and where sequences are swapped to; by default what PCIe 5.0 x16 carries at most, which is an
+    assumption about the machine. Raises Refused when the weights alone do not fit; whether the blocks fit too is for the caller to know."""
     shape, card = facts.model(model), facts.chip(chip)
     require_fit(shape, card, memory(shape, card, 0, 0, weight_bits, group, kv_bits))
-    return Roofline(shape, card, weight_bits, group, kv_bits, block_size, link_bytes_per_s)
+    format = Format(8 * weight_bytes(weight_bits, group), kv_bits, "fp32" if weight_bits > 16 else "bf16")
+    return Clock(shape, card, format, block_size=block_size, link_bytes_per_s=link_bytes_per_s)
 
 
 # ---- the run

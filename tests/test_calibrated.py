@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compute import calibrated, facts, functions, judged, roofline
-from compute.batching import Scheduler, Sequence
+from compute.batching import Scheduler
 from compute.errors import BadInput, Refused
 from compute.paging import BlockPool
 from compute.simulate import Job, simulate
-from compute.simulate import roofline as roofline_price
 
 MODELS = ("qwen3.8-27b", "llama-2-7b", "mistral-7b", "gpt-oss-20b", "qwen3-8b")
 
@@ -34,23 +33,6 @@ def test_the_ideal_clock_is_the_roofline_of_prefill(model, prompt):
     """Catches pairs of a window or of causality counted twice, and an lm_head that the ideal bound charges for every token."""
     clock = calibrated.ideal(model, "h100-sxm")
     assert float(clock.step(0, 0, prompt, prompt**2 / 2, 1)) == pytest.approx(roofline.prefill(model, "h100-sxm", prompt).seconds, rel=1e-12)
-
-
-@given(
-    st.sampled_from(MODELS), st.lists(st.tuples(st.integers(1, 400), st.integers(1, 30), st.floats(0, 2)), min_size=1, max_size=8),
-    st.sampled_from(("continuous", "chunked", "prefill-first", "static")), st.sampled_from(("recompute", "swap")), st.integers(30, 200),
-)  # fmt: skip
-@settings(max_examples=40, deadline=None)
-def test_the_ideal_clock_prices_every_step_as_the_simulation_does(model, jobs, policy, preemption, blocks):
-    """Catches chunks, windows, preemption, swapping or many steps at once that one of the two prices otherwise."""
-    if any(prompt + output > blocks * 16 for prompt, output, _ in jobs):
-        return
-
-    def run(price):
-        return simulate(Scheduler(BlockPool(blocks, 16), 4, policy, budget=64, preemption=preemption), [Job(*job) for job in jobs], price)
-
-    mine, theirs = run(calibrated.ideal(model, "h100-sxm")), run(roofline_price(model, "h100-sxm"))
-    assert [step.took for step in mine.steps] == pytest.approx([step.took for step in theirs.steps], rel=1e-9)
 
 
 def test_a_calibrated_step_of_llama_2_7b_written_out():
@@ -101,7 +83,7 @@ def test_generate_integrates_the_growing_context():
 
 def test_cards_share_weights_heads_and_sums():
     """Catches a card that reads all weights, KV heads that are cut, and sums across cards left out."""
-    one, four, sixteen = (calibrated.ideal("llama-2-70b", "h200-sxm", tensor_parallel=1), calibrated.ideal("llama-2-70b", "h200-sxm", tensor_parallel=4), None)
+    one, four = (calibrated.ideal("llama-2-70b", "h200-sxm", tensor_parallel=cards) for cards in (1, 4))
     assert four.free_bytes == pytest.approx(141e9 - facts.model("llama-2-70b").loaded_bytes(2) / 4)
     assert four.kv_bytes == one.kv_bytes / 4
     assert calibrated.ideal("qwen3.8-27b", "h200-sxm", tensor_parallel=8).kv_bytes == calibrated.ideal("qwen3.8-27b", "h200-sxm", tensor_parallel=4).kv_bytes
