@@ -94,7 +94,7 @@ class Asking:
         self.last = due
         self.chunks: list[float] = []
         self.bytes = 0
-        self.heard = self.finished = False  # any event; the word that the text has ended
+        self.server_spoke = self.heard = self.finished = False  # the head of an answer; any event; the word that the text has ended
         self.usage: Usage | None = None
         self.server = self.fingerprint = ""
         self.why: Why | None = None
@@ -115,12 +115,22 @@ class Asking:
 
 
 async def ask(pool: httpcore.AsyncConnectionPool, target: Target, dialect: Dialect, asking: Asking, prompt: str, tokens: int, patience: Patience) -> None:
-    """Sends it and listens to the end; what came of it stands in `asking`."""
+    """Sends it and listens to the end; what came of it stands in `asking`. A kept connection that the server closed meanwhile, as it
+    may, is no answer of the server's: then the request goes out once more."""
+    while not await asked(pool, target, dialect, asking, prompt, tokens, patience) and asking.why and asking.why.kind == "closed" and not asking.server_spoke:
+        asking.why = None
+
+
+async def asked(pool: httpcore.AsyncConnectionPool, target: Target, dialect: Dialect, asking: Asking, prompt: str, tokens: int, patience: Patience) -> bool:
+    """Whether it went out on a connection of its own."""
     begun = asking.sent = perf_counter()
+    fresh = False
     clock = asyncio.get_running_loop().time
     end = clock() + patience.total
 
     async def traced(event: str, info: dict[str, Any]) -> None:
+        nonlocal fresh
+        fresh = fresh or event == "connection.connect_tcp.started"
         if event == "http11.send_request_headers.started":  # connected: now it is the server's turn
             limit.reschedule(min(clock() + patience.first, end))
 
@@ -129,6 +139,7 @@ async def ask(pool: httpcore.AsyncConnectionPool, target: Target, dialect: Diale
         async with asyncio.timeout(patience.total) as limit:
             content = dialect.body(target.model, prompt, tokens)
             async with pool.stream("POST", target.url + dialect.path, headers=headers(target), content=content, extensions=extensions) as response:
+                asking.server_spoke = True
                 wire = response.extensions["network_stream"]
                 asking.sent = wire.sent_at
                 asking.server = next((answers.shown(value) for name, value in response.headers if name.lower() == b"server"), "")
@@ -154,6 +165,7 @@ async def ask(pool: httpcore.AsyncConnectionPool, target: Target, dialect: Diale
     asking.ended = perf_counter()
     if asking.why is None and not asking.chunks:
         asking.why = failures.empty()
+    return fresh
 
 
 def broken(error: Exception, asking: Asking) -> Why:

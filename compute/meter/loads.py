@@ -7,6 +7,7 @@ plan's size. None of them is in the figures.
 from __future__ import annotations
 
 import asyncio
+import os
 import platform
 import secrets
 from collections.abc import Callable
@@ -22,7 +23,6 @@ from compute.meter.client import Asking, Dialect, Patience, Target, ask, first_m
 from compute.meter.failures import Why
 from compute.meter.prompts import Prompts
 from compute.meter.report import Endpoint, Failed, Measured, Plan, Report
-from compute.service.machine import processor
 
 TELL_SECONDS = 0.5
 PROBE_TOKENS = 8
@@ -47,6 +47,7 @@ class Run:
         self.errors: list[Failed] = []
         self.running: dict[int, Asking] = {}
         self.started = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        self.load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None  # of the machine that the meter runs on
         self.zero = perf_counter()
         self.ended: float | None = None
         self.warming, self.counts, self.server, self.fingerprint = True, False, "", ""
@@ -171,7 +172,8 @@ class Run:
         return {
             "api": self.dialect.api, "usage": self.counts, "ignore_eos": "ignore_eos" in options, "temperature": 0 if "temperature" in options else None,
             "characters_per_token": round(self.prompts.characters_per_token, 3), "characters_per_token_from": "usage" if self.counts else "guess",
-            "run": self.prompts.run, "server": self.server, "fingerprint": self.fingerprint, "meter": f"Python {platform.python_version()}, {processor()}",
+            "run": self.prompts.run, "server": self.server, "fingerprint": self.fingerprint, "python": platform.python_version(), "cores": os.cpu_count(),
+            "load_average": self.load,
         }  # fmt: skip
 
 

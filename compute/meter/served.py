@@ -57,7 +57,7 @@ def command(target: Target, plan: Plan) -> list[str]:
         "rate": plan.rate, "requests": plan.requests, "prompt-tokens": plan.prompt_tokens, "output-tokens": plan.output_tokens,
         "warmup": plan.warmup, "ttft": plan.ttft_target, "tpot": plan.tpot_target, "seed": plan.seed, "seconds": MOST_SECONDS,
     }  # fmt: skip
-    return [sys.executable, "-m", "compute", "meter", target.url, "--events", *(f"--{name}={value}" for name, value in given.items() if value)]
+    return [sys.executable, "-m", "compute", "meter", target.url, "--events", *(f"--{name}={value}" for name, value in given.items() if value not in (None, ""))]
 
 
 def relayed(command: list[str], plan: Plan, report: Callable[..., None], cancelled: Callable[[], bool]) -> dict[str, Any]:

@@ -134,20 +134,28 @@ def test_a_chunk_has_the_time_of_the_bytes_that_completed_it():
 
 def test_a_connection_is_used_again_and_each_request_has_its_own_beginning():
     """Catches a connection for every request, and a second request that is timed from the first one's beginning."""
-
-    async def twice(fake):
-        found = []
-        async with wire.pool() as pool:
-            for id in range(2):
-                asking = Asking(id, perf_counter())
-                await client.ask(pool, Target("fake", fake.url, "m"), Dialect(), asking, "hello", 4, CALM)
-                found.append(asking)
-        return found
-
     with Fake(obedient(), keep=True) as fake:
         first, second = asyncio.run(twice(fake))
     assert fake.connections == 1 and len(fake.requests) == 2
     assert first.sent < first.last < second.sent < second.first
+
+
+def test_a_kept_connection_that_the_server_closed_is_no_failure_of_the_server():
+    """Catches an error row for what any server may do between two requests: this one hangs up after each answer, without a word."""
+    with Fake(obedient(), keep=False) as fake:
+        for _ in range(10):
+            assert [asking.why for asking in asyncio.run(twice(fake))] == [None, None]
+    assert fake.connections == len(fake.requests) == 20
+
+
+async def twice(fake: Fake) -> list[Asking]:
+    found = []
+    async with wire.pool() as pool:
+        for id in range(2):
+            asking = Asking(id, perf_counter())
+            await client.ask(pool, Target("fake", fake.url, "m"), Dialect(), asking, "hello", 4, CALM)
+            found.append(asking)
+    return found
 
 
 HTML = plain(200, b"<html><body>Welcome</body></html>", kind="text/html")
