@@ -62,6 +62,7 @@ SCALED = ("B", "B/s", "FLOP", "FLOP/s", "FLOP/B", "parameter")
 COUNTED = {  # units that are words
     "request": ("个请求", "request", "requests"),
     "token": ("个 token", "token", "tokens"),
+    "character/s": ("字符/s", "character/s", "characters/s"),
     "token/forward": ("个 token", "token", "tokens"),
     "prompt": ("个提示", "prompt", "prompts"),
     "layer": ("层", "layer", "layers"),
