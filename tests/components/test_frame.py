@@ -121,7 +121,7 @@ def test_the_same_numbers_stand_in_picture_and_sentence():
     """Catches a chart fed by other numbers than the text: decode's spot, by arithmetic."""
     at = page()
     spec = json.loads(at.get("vega_lite_chart")[2].proto.spec)  # the second instrument: anchor on the H100, batch 1, 4K
-    points = [v for layer in spec["layer"] for v in layer["data"]["values"] if v.get("phase") == "decode" and "label" in v]
+    points = [v for layer in spec["layer"] for v in layer["data"]["values"] if v.get("phase") == "decode" and "label" in v and "low" not in v]  # the calibrated ones have an error
     weights, kv, state = 25_623_920_640, 4096 * 65_536, 2 * 150_994_944
     seconds = (2 * weights + kv + state) / 3.35e12
     flops = 2 * weights + 4 * 4096 * 24 * 256 * 16
