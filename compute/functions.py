@@ -62,6 +62,8 @@ TABLE: dict[str, Function] = {
         Function("quantize.matrix", "compute.quantize.sent:matrix", "service"),
         Function("quantize.score", "compute.quantize.loss:score", "service"),
         Function("speculative.monte_carlo", "compute.trials:monte_carlo", "web"),
+        Function("serving.run", "compute.serving.load:run", "service"),
+        Function("serving.sweep", "compute.serving.knee:sweep", "service"),
         Function("tokenizers.compare", "compute.tokenization:compare", "web"),
         Function("verify.table", "compute.verify:table", "service"),
         Function("verify.recompute", "compute.verify:recompute", "service"),

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
+from math import inf
 from typing import Protocol
 
 from compute.batching import POLICIES, PolicyName, Sequence, StepPlan
@@ -87,7 +88,8 @@ class Crowd:
         self.size -= 1
         self.cells -= written
         self.phases[origin % self.block_size] -= 1
-        self.ending[end].remove(id)
+        if end in self.ending:
+            self.ending[end].remove(id)
         for n, window in enumerate(self.windows):
             self.in_windows[n] -= min(written, window)
             if written < window:
@@ -117,7 +119,7 @@ class Crowd:
         """Who has written the last token with the last step."""
         if self.ends and self.ends[0] == self.made:
             heappop(self.ends)
-            return list(self.ending[self.made])
+            return self.ending.pop(self.made)
         return []
 
 
@@ -175,8 +177,9 @@ class State:
         self.slots, self.budget = slots, budget
         self.pool = Counted(blocks, block_size)
         self.crowd = Crowd(block_size, windows)
-        self.running: Running | list[Sequence] = Running(self.crowd)
-        self.readers = self.running.readers
+        self.together = Running(self.crowd)
+        self.running: Running | list[Sequence] = self.together
+        self.readers = self.together.readers
         self.waiting: deque[Sequence] = deque()
 
     def reach(self, sequence: Sequence | Crowd) -> int:
@@ -185,6 +188,14 @@ class State:
     @property
     def free_slots(self) -> int:
         return self.slots - len(self.running)
+
+    def plan(self, policy: Callable[[State], StepPlan]) -> StepPlan:
+        plan = policy(self)
+        if self.crowd in plan.preempted:
+            self.running = self.each()
+            plan = policy(self)
+            self.running = self.together
+        return plan
 
     def each(self) -> list[Sequence]:
         """Everybody who runs, one by one, in order of arrival, with tables as long as theirs."""
@@ -197,134 +208,140 @@ class State:
         found.sort(key=lambda sequence: sequence.id)
         return found + self.readers
 
+    def apart(self, plan: StepPlan) -> tuple[bool, list[Sequence]]:
+        """Whether the crowd decodes, and who does beside it: a reader that had written before it was preempted, and lacks one token."""
+        alone = [sequence for sequence in plan.decode if sequence is not self.crowd and sequence.id not in self.crowd.members]
+        return len(plan.decode) > len(alone), alone
+
+    def preempt(self, sequence: Sequence) -> None:
+        if sequence.id in self.crowd.members:
+            written = self.crowd.leave(sequence.id)[1]
+        else:
+            self.readers.remove(sequence)
+            written = sequence.table.written
+        self.give_back(written)
+        sequence.table.written, sequence.table.blocks, sequence.lane = 0, (), None
+        self.waiting.appendleft(sequence)
+
+    def read(self, sequence: Sequence, tokens: int) -> None:
+        table = sequence.table
+        table.written += tokens
+        blocks = self.pool.blocks_for(table.written)
+        self.pool.free -= blocks - len(table.blocks)
+        table.blocks = blocks_of(sequence, blocks)
+
+    def give_back(self, written: int) -> None:
+        self.pool.free += self.pool.blocks_for(written)
+
 
 def blocks_of(sequence: Sequence, number: int) -> range:
     """Blocks that are like nobody else's."""
     return range(sequence.id << 24, (sequence.id << 24) + number)
 
 
-class Served:
-    """Seconds by request, filled in as they come true; and what all steps come to."""
-
-    def __init__(self, requests: int):
-        self.admitted: list[float | None] = [None] * requests
-        self.first: list[float | None] = [None] * requests
-        self.finished: list[float | None] = [None] * requests
-        self.preemptions = self.steps = 0
-        self.busy_seconds = self.slot_seconds = 0.0
+# ---- from the first arrival to the last token
 
 
-def serve(
-    policy: PolicyName, slots: int, budget: int, blocks: int, block_size: int, price: Amounts,
-    arrives: list[float], prompts: list[int], outputs: list[int], cancelled: Callable[[], bool],
-) -> Served:  # fmt: skip
-    """Requests in order of arrival, each of which fits into the blocks alone. Raises Cancelled."""
-    state, decide, requests = State(slots, budget, blocks, block_size, price.windows), POLICIES[policy], len(arrives)
-    crowd, pool, readers, waiting, running = state.crowd, state.pool, state.readers, state.waiting, state.running
-    arrives = [*arrives, float("inf")]
-    served, clock, coming, ask = Served(requests), 0.0, 0, ASK
+class Service:
+    """Seconds by request, as they come true. Requests in order of arrival, each of which fits into the blocks alone."""
 
-    def end(sequence: Sequence, written: int) -> None:
-        served.finished[sequence.id] = clock
-        pool.free += -(-written // block_size)
+    def __init__(
+        self, policy: PolicyName, slots: int, budget: int, blocks: int, block_size: int, price: Amounts,
+        arrives: list[float], prompts: list[int], outputs: list[int],
+    ):  # fmt: skip
+        self.policy, self.price = POLICIES[policy], price
+        self.state = State(slots, budget, blocks, block_size, price.windows)
+        self.arrives, self.prompts, self.outputs = [*arrives, inf], prompts, outputs
+        self.admitted, self.first, self.finished = ([None] * len(arrives) for _ in range(3))
+        self.clock, self.coming, self.steps, self.preemptions = 0.0, 0, 0, 0
 
-    while coming < requests or waiting or running:
-        if served.steps >= ask:
-            ask = served.steps + ASK
-            if cancelled():
-                raise Cancelled()
-        if not waiting and not running:
-            clock = max(clock, arrives[coming])
-        while arrives[coming] <= clock:
-            waiting.append(Sequence(coming, coming, range(prompts[coming]), prompts[coming], outputs[coming]))
-            coming += 1
-
-        plan = decide(state)
-        if crowd in plan.preempted:
-            state.running = state.each()
-            plan = decide(state)
-            state.running = running
-        for sequence in plan.preempted:  # the youngest first
-            if sequence.id in crowd.members:
-                written = crowd.leave(sequence.id)[1]
+    def run(self, cancelled: Callable[[], bool]) -> None:
+        """Raises Cancelled."""
+        state, crowd, ask = self.state, self.state.crowd, ASK
+        while self.coming < len(self.prompts) or state.waiting or state.running:
+            if self.steps >= ask:
+                ask = self.steps + ASK
+                if cancelled():
+                    raise Cancelled()
+            if not state.waiting and not state.running:
+                self.clock = max(self.clock, self.arrives[self.coming])
+            self.arrive()
+            plan = state.plan(self.policy)
+            for sequence in plan.preempted:  # the youngest first
+                state.preempt(sequence)
+                self.preemptions += 1
+            crowd_decodes, alone = state.apart(plan)
+            if crowd_decodes and not plan.prefill and not alone:
+                self.decode(once=bool(plan.preempted))  # after a preemption the next plan is another one
+                wrote = []
             else:
-                readers.remove(sequence)
-                written = sequence.table.written
-            pool.free += -(-written // block_size)
-            sequence.table.written, sequence.table.blocks, sequence.lane = 0, (), None
-            waiting.appendleft(sequence)
-            served.preemptions += 1
-
-        began = clock
-        crowd_decodes, alone = apart(plan, crowd)
-        if crowd_decodes and not plan.prefill and not alone:
-            # All decode. The same plan comes out until somebody ends, blocks run out, or somebody arrives who may come in.
-            stop, size, decode = crowd.next_end(), crowd.size, price.decode
-            closed = bool(waiting) or len(running) >= slots
-            until = crowd.made + 1 if plan.preempted else stop  # after a preemption the next plan is another one
-            opening = crowd.opening()
-            while True:
-                pool.free -= opening
-                clock += decode(size, crowd.cells, crowd.in_windows)
-                crowd.step()
-                served.steps += 1
-                if crowd.made == until or (arrives[coming] <= clock and not closed) or (opening := crowd.opening()) > pool.free:
-                    break
-            served.slot_seconds += (clock - began) * len(running)
-            if crowd.made == stop:
-                for id in crowd.ended():
-                    end(*crowd.leave(id))
-        else:
-            decoding, cells, in_windows = (crowd.size, crowd.cells, list(crowd.in_windows)) if crowd_decodes else (0, 0, [0] * len(price.windows))
-            chunks, wrote = [], []
-            for chunk in plan.prefill:
-                sequence, start = chunk.sequence, chunk.sequence.table.written
-                if sequence.lane is None:
-                    readers.append(waiting.popleft())
-                    sequence.lane = 0
-                    if served.admitted[sequence.id] is None:
-                        served.admitted[sequence.id] = began
-                ends = start + chunk.tokens >= len(sequence.ids)
-                chunks.append((start, chunk.tokens, ends))
-                read(sequence, chunk.tokens, pool)
-                if ends:
-                    wrote.append(sequence)
-            for sequence in alone:
-                start = sequence.table.written
-                decoding, cells, in_windows = decoding + 1, cells + start, [n + min(start, window) for n, window in zip(in_windows, price.windows)]
-                read(sequence, 1, pool)
-                wrote.append(sequence)
-            served.slot_seconds -= clock * len(running)
-            clock += price.mixed(decoding, cells, in_windows, chunks)
-            served.slot_seconds += clock * len(running)
-            served.steps += 1
-            if crowd_decodes:
-                pool.free -= crowd.opening()
-                crowd.step()
-                for id in crowd.ended():
-                    end(*crowd.leave(id))
+                wrote = self.mixed(plan, crowd_decodes, alone)
+            for id in crowd.ended():
+                self.end(*crowd.leave(id))
             for sequence in wrote:
-                readers.remove(sequence)
-                sequence.ids = range(len(sequence.ids) + 1)
-                if sequence.written == 1:
-                    served.first[sequence.id] = clock
-                if sequence.written < sequence.limit:
-                    crowd.join(sequence, sequence.table.written, sequence.limit - sequence.written)
-                else:
-                    end(sequence, sequence.table.written)
-        served.busy_seconds += clock - began
-    return served
+                self.write(sequence)
 
+    def arrive(self) -> None:
+        while self.arrives[self.coming] <= self.clock:
+            at = self.coming
+            self.state.waiting.append(Sequence(at, at, range(self.prompts[at]), self.prompts[at], self.outputs[at]))
+            self.coming += 1
 
-def apart(plan: StepPlan, crowd: Crowd) -> tuple[bool, list[Sequence]]:
-    """Whether the crowd decodes, and who does beside it: a reader with one token left of what it had written before it was preempted."""
-    alone = [sequence for sequence in plan.decode if sequence is not crowd and sequence.id not in crowd.members]
-    return len(plan.decode) > len(alone), alone
+    def decode(self, once: bool) -> None:
+        """The same plan comes out until somebody ends, blocks run out, or somebody arrives who may come in."""
+        state, crowd, pool, price, arrives = self.state, self.state.crowd, self.state.pool, self.price.decode, self.arrives[self.coming]
+        if state.waiting or not state.free_slots:
+            arrives = inf
+        clock, size, until, opening = self.clock, crowd.size, crowd.made + 1 if once else crowd.next_end(), crowd.opening()
+        before = crowd.made
+        while True:
+            pool.free -= opening
+            clock += price(size, crowd.cells, crowd.in_windows)
+            crowd.step()
+            if crowd.made == until or arrives <= clock or (opening := crowd.opening()) > pool.free:
+                break
+        self.clock, self.steps = clock, self.steps + crowd.made - before
 
+    def mixed(self, plan: StepPlan, crowd_decodes: bool, alone: list[Sequence]) -> list[Sequence]:
+        """One step in which somebody reads. Returns who reads to the end in it, and so writes a token."""
+        state, crowd, windows = self.state, self.state.crowd, self.price.windows
+        decoding, cells, in_windows = (crowd.size, crowd.cells, list(crowd.in_windows)) if crowd_decodes else (0, 0, [0] * len(windows))
+        chunks, wrote = [], []
+        for chunk in plan.prefill:
+            sequence, start = chunk.sequence, chunk.sequence.table.written
+            if sequence.lane is None:
+                state.readers.append(state.waiting.popleft())
+                sequence.lane = 0
+                if self.admitted[sequence.id] is None:
+                    self.admitted[sequence.id] = self.clock
+            ends = start + chunk.tokens >= len(sequence.ids)
+            chunks.append((start, chunk.tokens, ends))
+            state.read(sequence, chunk.tokens)
+            if ends:
+                wrote.append(sequence)
+        for sequence in alone:
+            start = sequence.table.written
+            decoding, cells, in_windows = decoding + 1, cells + start, [n + min(start, window) for n, window in zip(in_windows, windows)]
+            state.read(sequence, 1)
+            wrote.append(sequence)
+        self.clock += self.price.mixed(decoding, cells, in_windows, chunks)
+        self.steps += 1
+        if crowd_decodes:
+            state.pool.free -= crowd.opening()
+            crowd.step()
+        return wrote
 
-def read(sequence: Sequence, tokens: int, pool: Counted) -> None:
-    table = sequence.table
-    table.written += tokens
-    blocks = pool.blocks_for(table.written)
-    pool.free -= blocks - len(table.blocks)
-    table.blocks = blocks_of(sequence, blocks)
+    def write(self, sequence: Sequence) -> None:
+        """The token that follows what was read."""
+        self.state.readers.remove(sequence)
+        sequence.ids = range(len(sequence.ids) + 1)
+        if sequence.written == 1:
+            self.first[sequence.id] = self.clock
+        if sequence.written < sequence.limit:
+            self.state.crowd.join(sequence, sequence.table.written, sequence.limit - sequence.written)
+        else:
+            self.end(sequence, sequence.table.written)
+
+    def end(self, sequence: Sequence, written: int) -> None:
+        self.finished[sequence.id] = self.clock
+        self.state.give_back(written)

@@ -1,4 +1,4 @@
-"""All requests through a policy, from the first arrival to the last token: what became of each, and how busy the server was."""
+"""All requests through a policy, from the first arrival to the last token: what became of each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from compute.batching import PolicyName, Scheduler
 from compute.calibrated import Clock
 from compute.errors import BadInput, Cancelled
 from compute.paging import BlockPool
-from compute.serving.crowd import Amounts, serve
+from compute.serving.crowd import Amounts, Service
 from compute.serving.quick import quick
 from compute.serving.requests import Floats, Whole
 from compute.simulate import Job, Price, simulate
@@ -31,8 +31,8 @@ class Server:
 
 @dataclass(frozen=True)
 class Flow:
-    """Of every request, in order of arrival, the seconds at which it arrived, was admitted, had its first token and its last one.
-    busy_seconds: in which a step ran; slot_seconds: of slots in use."""
+    """Of every request, in order of arrival, the seconds at which it arrived, was first admitted, had its first token and its last
+    one. (requests,)"""
 
     arrived: Floats
     admitted: Floats
@@ -42,8 +42,6 @@ class Flow:
     outputs: Whole
     preemptions: int
     steps: int
-    busy_seconds: float
-    slot_seconds: float
 
 
 def never() -> bool:
@@ -58,11 +56,12 @@ def flow(server: Server, arrives: Floats, prompts: Whole, outputs: Whole, cancel
     price = amounts(server.price)
     if price is None:
         return step_by_step(server, arrives, prompts, outputs, cancelled)
-    served = serve(
-        server.policy, server.slots, server.budget, server.blocks, server.block_size, price, arrives.tolist(), prompts.tolist(), outputs.tolist(), cancelled,
+    service = Service(
+        server.policy, server.slots, server.budget, server.blocks, server.block_size, price, arrives.tolist(), prompts.tolist(), outputs.tolist(),
     )  # fmt: skip
-    times = (np.array(each) for each in (served.admitted, served.first, served.finished))
-    return Flow(arrives, *times, prompts, outputs, served.preemptions, served.steps, served.busy_seconds, served.slot_seconds)
+    service.run(cancelled)
+    times = (np.array(each) for each in (service.admitted, service.first, service.finished))
+    return Flow(arrives, *times, prompts, outputs, service.preemptions, service.steps)
 
 
 def amounts(price: Price | Amounts) -> Amounts | None:
@@ -81,7 +80,4 @@ def step_by_step(server: Server, arrives: Floats, prompts: Whole, outputs: Whole
     trace = simulate(scheduler, jobs, server.price)
     lives = trace.sequences
     times = (np.array([getattr(life, name) for life in lives]) for name in ("arrived", "admitted", "first", "finished"))
-    return Flow(
-        *times, prompts, outputs, sum(life.preemptions for life in lives), len(trace.steps), sum(step.took for step in trace.steps),
-        sum(step.took * step.running for step in trace.steps),
-    )  # fmt: skip
+    return Flow(*times, prompts, outputs, sum(life.preemptions for life in lives), len(trace.steps))

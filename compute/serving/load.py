@@ -126,8 +126,8 @@ class Run:
 
     ttft: from arrival to the first token. tpot: from there to the last one, over the tokens in between, so a stall in the middle
     counts with its mean only; requests of one token have none. latency: from arrival to the last token.
-    tokens_per_second: written, while the measured requests arrive. busy: of the time, in which a step ran; slots_used: of the
-    slots, over time. settled: the run is long enough for its queue to have forgotten that it began empty; needs: requests that
+    tokens_per_second, busy and slots_used: while the measured requests arrive, the tokens of replies that end; the share of the time
+    in which a step runs; the mean share of slots in use. In overload the tokens are counted until the queue is empty. settled: the run is long enough for its queue to have forgotten that it began empty; needs: requests that
     would be. error: of the calibrated clock, {mean, worst, n, where} or None at the ideal bound."""
 
     verdict: Literal["steady", "overload"]
@@ -161,8 +161,11 @@ class Run:
 
 
 def server(model: ModelRef, chip: ChipRef, policy: PolicyName, slots: int, budget: int, precision: Precision, tensor_parallel: int, clock: ClockName) -> Server:
-    """Its KV memory is what the weights and the states of all slots leave. Raises as the clocks do, and BadInput for more slots
-    than states fit."""
+    """Its KV memory is what the weights and the states of all slots leave. Raises as the clocks do, and BadInput, also for more
+    slots than states fit."""
+    for name, value in (("slots", slots), ("budget", budget)):
+        if value < 1:
+            raise BadInput(name, value, "at least 1 is needed", "至少要 1")
     price: Clock = getattr(calibrated, clock)(model, chip, precision, tensor_parallel)
     price = replace(price, block_size=BLOCK_SIZE)
     if (blocks := price.blocks(BLOCK_SIZE, slots)) < slots:
@@ -263,13 +266,13 @@ def judged(found: Flow, server: Server, most: Capacity, rate: float, measured: s
         tpot = spread(between[at["outputs"] > 1])
         met = (first <= ttft_target) & ((between <= tpot_target) | (at["outputs"] == 1))
         good = share(met, rate)
-    over = (found.finished >= since) & (found.finished < until)
-    seconds = until - since
+    working = max(until, float(found.admitted.max())) if overload else until  # as long as there is a backlog
+    over = (found.finished >= since) & (found.finished < working)
     needs = relaxation(rate, most.requests_per_second)
     return Run(
         "overload" if overload else "steady", rate, requests, rate / most.requests_per_second, most, growth, seen_growth, ttft, tpot, latency, good, why_not,
-        float(found.outputs[over].sum() / seconds) if seconds > 0 else 0.0, found.busy_seconds / float(found.finished.max()),
-        found.slot_seconds / (server.slots * float(found.finished.max())), found.preemptions, found.steps, little(found), curve(found, since, until),
+        float(found.outputs[over].sum()) / (working - since), busy(found, since, until),
+        mean_between(found.admitted, found.finished, since, until) / server.slots, found.preemptions, found.steps, little(found), curve(found, since, until),
         not overload and requests >= needs, needs, server.slots, server.blocks, getattr(server.price, "kind", "ideal"), getattr(server.price, "error", None),
     )  # fmt: skip
 
@@ -323,6 +326,18 @@ def share(met: np.ndarray, rate: float) -> Good:
 
 def in_system(found: Flow, at: Floats) -> Whole:
     return np.searchsorted(np.sort(found.arrived), at, "right") - np.searchsorted(np.sort(found.finished), at, "right")
+
+
+def mean_between(begins: Floats, ends: Floats, since: float, until: float) -> float:
+    """How many of these spans are open at a time, on average from `since` to `until`."""
+    return float(np.maximum(np.minimum(ends, until) - np.maximum(begins, since), 0.0).sum()) / (until - since)
+
+
+def busy(found: Flow, since: float, until: float) -> float:
+    """No policy idles while somebody is there, so the idle spans end with an arrival to an empty system."""
+    empty_from = np.concatenate([[0.0], np.maximum.accumulate(found.finished)[:-1]])
+    idle = np.minimum(found.arrived, until) - np.maximum(empty_from, since)
+    return 1 - float(np.maximum(idle, 0.0).sum()) / (until - since)
 
 
 def little(found: Flow) -> Little:

@@ -66,6 +66,11 @@ class Theory:
     percentiles: dict[str, float] | None  # of the stay: p50 p90 p95 p99, mm1 only
 
 
+def single(service: float) -> Server:
+    """One request at a time, of so many seconds on average."""
+    return Server("continuous", 1, 1, 64 * QUANTUM, 1, Reading(service / QUANTUM))
+
+
 def queue(
     kind: Literal["mm1", "md1"] = "mm1",
     rate: Rate = 0.8,
@@ -77,7 +82,7 @@ def queue(
     """A queue in front of a single server, simulated by the scheduler of the batching lesson with one slot, beside the closed form."""
     positive("service", service)
     check(rate, requests, 1.0, 1.0)
-    load, served = Service(kind), Server("continuous", 1, 1, 64 * QUANTUM, 1, Reading(service / QUANTUM))
+    load, served = Service(kind), single(service)
     most = capacity(served, load, backlog(1), seed)
     run = at_rate(served, load, most, rate, requests, 1e6, 1e6, seed, cancelled=cancelled)
     rho, mu = rate * service, 1 / service
