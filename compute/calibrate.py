@@ -9,7 +9,7 @@ Nothing of the tables is kept but the fitted factors and, of each kind of kernel
 The rules, each for a reason that can be argued about beforehand:
 
 1. For each kind of kernel the engine counts that is fastest over the shapes which all of them timed: whoever tunes an engine takes the
-   best kernels there are.
+   best kernels there are. Decoding's attention is compared where the KV is larger than the cache, since that is when it matters.
 2. Matrix products: rows and columns of at least 1,024, as layers of real models have. Two shares and a launch cost; activations are
    not charged, as in the ideal bound. Where more than a quarter of the products of up to 8 tokens beat the chip's bandwidth, the
    cache held the matrices from one repetition to the next, and all that fit in it are left out.
@@ -29,7 +29,7 @@ import argparse
 import importlib.util
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -93,15 +93,17 @@ def chosen(columns: Columns, rows: np.ndarray) -> Columns:
     return {name: values[rows] for name, values in columns.items()}
 
 
-def fastest(parts: list[tuple[str, np.ndarray, np.ndarray]], least: int = LEAST_ROWS) -> tuple[np.ndarray, np.ndarray, str]:
+def fastest(parts: list[tuple[str, np.ndarray, np.ndarray]], least: int = LEAST_ROWS, weighs: Callable[[np.ndarray], np.ndarray] | None = None) -> tuple[np.ndarray, np.ndarray, str]:
     """parts: (engine, shapes as rows of numbers, seconds). Those of the engine that needs the least time, by the geometric mean over
-    the shapes that all of them timed; engines with few rows do not stand for election."""
+    the shapes that all of them timed (and that weigh); engines with few rows do not stand for election."""
     able = [part for part in parts if len(part[2]) >= least]
     if not able:
         return np.zeros((0, 4)), np.zeros(0), ""
     timed = [dict(zip(map(tuple, shapes), np.log(seconds))) for _, shapes, seconds in able]
-    common = set(timed[0]).intersection(*timed[1:])
-    means = [np.mean([row[shape] for shape in common]) for row in timed] if common else [-len(row) for row in timed]
+    common = np.array(sorted(set(timed[0]).intersection(*timed[1:])))
+    if weighs and len(common):
+        common = common[weighs(common)]
+    means = [np.mean([row[tuple(shape)] for shape in common]) for row in timed] if len(common) else [-len(row) for row in timed]
     engine, shapes, seconds = able[int(np.argmin(means))]
     return shapes, seconds, engine
 
@@ -184,7 +186,8 @@ def attention(folder: Path, chip: facts.Chip, precision: str, decoding: bool, gr
             good = ~too_fast & (large | small)
             shapes, seconds = shapes[good], seconds[good]
         parts.append((engine, shapes, seconds))
-    shapes, seconds, engine = fastest(parts)
+    full = lambda shapes: 2 * shapes[:, 0] * shapes[:, 2] * HEAD_DIM * shapes[:, 3] * kv_bytes > CACHES * LAST_CACHE_BYTES[chip.id]  # noqa: E731
+    shapes, seconds, engine = fastest(parts, weighs=full if decoding else None)
     b, h, kv, n = shapes.T
     if decoding:
         flops, moved = 4 * b * h * HEAD_DIM * n, 2 * b * kv * HEAD_DIM * n * kv_bytes
