@@ -141,7 +141,7 @@ def _stage(result: Result, scene: Scene) -> dict[str, Any]:
     before = scene.before
     moved = before is not None and before.report is report and before.plan != plan
     return {
-        "n": max(plan.requests, len(rows)), "rows": sorted(rows), "seconds": max([report.seconds, *(one.last for one in report.requests)]), "running": scene.running,
+        "n": max(plan.requests, len(rows)), "rows": sorted(rows), "seconds": max([report.seconds, *(one.last for one in report.requests), *(one.at for one in report.errors)]), "running": scene.running,
         "dots": [[number[one.id], one.ttft, one.tpot or 0.0, one.good(plan)] for one in report.requests],
         "targets": [plan.ttft_target, plan.tpot_target], "labels": [_at_most(plan.ttft_target, scene), _at_most(plan.tpot_target, scene)],
         "ghost": [before.plan.ttft_target, before.plan.tpot_target] if moved else None,
@@ -267,7 +267,7 @@ def _simplified(result: Result, scene: Scene) -> str:
         said += words("simplified_chunks", tokens=digits(now.tokens_per_chunk))
     if uncounted := sum(one.counted_by == "chunks" for one in report.requests):
         said += words("simplified_counted", n=uncounted)
-    if now.done < ENOUGH:
+    if 0 < now.done < ENOUGH:
         said += words("simplified_few", n=now.done)
     return said + words("simplified_command")
 

@@ -103,7 +103,7 @@ def test_targets_move_without_measuring_again():
         ({"done": False, "warming": True, "requests": [], "errors": []}, True, ("预热", "Warming up with 2")),
         ({"done": False}, False, ("在第 5 个请求之后取消了", "Cancelled after 5 of 32")),
         ({"done": False, "stopped": "time"}, False, ("时间到了", "The time was up after 5 of 32")),
-        ({"done": False, "stopped": "failing"}, False, ("接连失败", "stopped after 5 of 32")),
+        ({"done": False, "stopped": "failing"}, False, ("只有失败", "stopped after 5 of 32")),
     ],
 )
 def test_half_a_run_says_so(more, running, words, lang):
@@ -125,8 +125,9 @@ def test_what_is_under_way_is_drawn_and_not_counted():
 def test_without_a_single_answer_there_is_no_figure():
     """Catches: a division by nothing, and a row of zeros where nothing was measured."""
     shown = view(report([], [failed(n) for n in range(32)], seconds=0.0))
-    assert [r.value for r in shown.readouts] == ["–", "–", "–", "–", "0"] and "all 32 failed" in shown.sentence
+    assert [r.value for r in shown.readouts] == ["–", "–", "–", "–", "0"] and "no request was answered, 32 failed" in shown.sentence
     assert all(curve["n"] == 0 for curve in shown.picture.data["curves"])
+    assert shown.picture.data["seconds"] == 0.9, "the axis reaches to what failed last"
 
 
 def test_answers_of_one_token_have_no_time_between():
