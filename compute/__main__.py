@@ -81,6 +81,10 @@ def _bench(args) -> int:
         from compute import bench_overlay
 
         return bench_overlay.main(args.rest[1:])
+    if args.rest[:1] == ["load"]:
+        from compute.serving import bench as bench_load
+
+        return bench_load.main(args.rest[1:])
     from compute.engine import bench
 
     return bench.main(args.rest)
