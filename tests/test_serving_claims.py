@@ -70,42 +70,48 @@ def test_how_soon_one_meets_the_p99():
 # ---- the long prompt
 
 
-def chunked(size: int, readers: int) -> list[float]:
-    """Seconds of each step by hand: weights once, readers' KV and states, the chunk's own KV and that before it; products for every
-    token, attention for every pair."""
+def steps_by_hand(each: int) -> list[float]:
+    """Seconds of each step: weights once, 48 readers whose texts grow by a token a step, the chunk's own KV and that before it;
+    products for every token, attention for every pair."""
     made = []
-    for start in range(0, LONG, size):
-        pairs = (start + size) ** 2 / 2 - start**2 / 2
-        flops = WEIGHTS * (readers + size) + PAIR * (readers * 4096 + pairs)
-        moved = WEIGHTS + readers * READER + KV * (start + size) + STATE * (2 if start else 1)
+    for number, start in enumerate(range(0, LONG, each)):
+        end = min(start + each, LONG)
+        flops = WEIGHTS * (48 + end - start) + PAIR * (48 * (4096 + number) + (end**2 - start**2) / 2)
+        moved = WEIGHTS + 48 * ((4096 + number) * KV + 2 * STATE) + KV * end + STATE * (2 if start else 1)
         made.append(max(moved / BANDWIDTH, flops / PEAK))
     return made
 
 
 def test_the_long_prompt_by_hand():
-    """Catches: readers who do not fit beside the prompt's KV; a chunk that does not look back; the long prompt said to be faster in chunks."""
-    readers = (MEMORY - LOADED - LONG * KV - STATE) / (4096 * KV + STATE)
-    assert 52 < readers < 53 and said("long.readers") == 52
-    step = (WEIGHTS + 52 * READER) / BANDWIDTH
-    (whole,) = chunked(LONG, 52)
-    chunks, small = chunked(512, 52), chunked(256, 52)
+    """Catches: a chunk that does not look back, readers left out of the budget, the long prompt said to be faster in chunks."""
+    step = (WEIGHTS + 48 * READER) / BANDWIDTH
+    (whole,), chunks, small = steps_by_hand(LONG), steps_by_hand(512 - 48), steps_by_hand(256 - 48)
     assert said("long.step") == pytest.approx(step, rel=1e-9)
     assert said("long.silence") == pytest.approx(whole, rel=1e-9) and f"{whole:.2f}" == "1.91"
     assert said("long.steps_missed") == pytest.approx(whole / step, rel=1e-9)
     assert said("long.in_tpot") == pytest.approx((whole - step) / 299, rel=1e-9)
-    assert said("long.chunks") == len(chunks) == 64
-    assert said("long.chunk_step") == pytest.approx((chunks[0], chunks[-1]), rel=1e-9)
-    assert said("long.chunked_ttft") == pytest.approx(sum(chunks), rel=1e-9)
-    assert said("long.ttft_ratio") == pytest.approx(sum(chunks) / whole, rel=1e-9) and sum(chunks) > whole
-    assert said("long.small_step") == pytest.approx(max(small), rel=1e-9)
-    assert said("long.small_ttft") == pytest.approx(sum(small), rel=1e-9) and sum(small) > 1.5 * whole
+    assert said("long.chunks") == len(chunks) == 71 and said("long.small.chunks") == len(small) == 158
+    assert said("long.longest") == pytest.approx(max(chunks), rel=1e-9)
+    assert said("long.chunked_ttft") == pytest.approx(sum(chunks), rel=1e-9) and sum(chunks) > whole
+    assert said("long.small.longest") == pytest.approx(max(small), rel=1e-9)
+    assert said("long.small.chunked_ttft") == pytest.approx(sum(small), rel=1e-9) and sum(small) > 1.5 * whole
 
 
 def test_the_handover_by_hand():
-    """Catches: the state left behind, bits taken for bytes. PCIe 5 x16: 32 GT/s, 16 lanes, 128 of 130 bits, 8 bits a byte."""
+    """Catches: the state left behind, both directions of the link counted. NVLink 4: 900 GB/s both ways together."""
     bytes_ = LONG * KV + STATE
     assert said("long.handover_bytes") == bytes_
-    assert said("long.handover") == pytest.approx(bytes_ / (32e9 * 16 * 128 / 130 / 8), rel=1e-12)
+    assert said("long.handover") == pytest.approx(bytes_ / 450e9, rel=1e-12)
+
+
+@pytest.mark.parametrize("clock, names", [("ideal", ("silence", "chunked_ttft")), ("calibrated", ("calibrated_whole", "calibrated_chunked"))])
+def test_the_long_prompt_step_by_step(clock: str, names: tuple[str, str]):
+    """Catches: figures that are not those of the timeline. The referee runs scheduler and blocks, a step at a time."""
+    from compute.stall import stall
+
+    found = stall(readers=said("long.readers"), budget=said("long.budget"), prompt=said("long.tokens"), clock=clock)
+    assert found["whole"].first_token_seconds == pytest.approx(said(f"long.{names[0]}"), rel=1e-9)
+    assert found["chunked"].first_token_seconds == pytest.approx(said(f"long.{names[1]}"), rel=1e-9)
 
 
 # ---- queues
@@ -146,6 +152,7 @@ def test_a_calibrated_figure_is_slower_than_its_bound_and_carries_its_error():
         found, ideal = numbers.resolve(f"=serving.calibrated.{name}"), numbers.resolve(bound).value
         assert ideal < found.value < 2 * ideal
         assert found.conditions["mean error"].endswith("%") and "A100" in found.conditions["note"]["en"]
+    assert 1 <= said("calibrated.target.batch") < said("target.batch")
 
 
 def test_the_worst_matrices_of_a_step_by_hand():

@@ -8,8 +8,8 @@ from math import exp, log
 
 import numpy as np
 
-from compute import calibrated, facts, judged, kv, roofline
-from compute.calibrated import PCIE_5_X16, Clock
+from compute import calibrated, facts, judged, kv, precompute, roofline
+from compute.calibrated import Clock
 from compute.claims.claim import claim, computed
 from compute.quantity import Quantity
 
@@ -181,6 +181,31 @@ def _():
     return _characters("second")
 
 
+def _speed(tokenizer: str) -> float:
+    """Characters a second of the Chinese sentence, at the tokens per second of a single reader of the anchor."""
+    kept = precompute.stored()[f"serving.tokens.zh.{tokenizer}"]
+    return _alone_speed() * kept["conditions"]["characters"] / kept["value"]
+
+
+def _alone_speed() -> float:
+    return roofline.decode(**_anchor(), batch=1, context=CONTEXT).tokens_per_second
+
+
+for _tokenizer in ("qwen3.6", "smollm2"):
+
+    def _written_speed(tokenizer=_tokenizer) -> Quantity:
+        kept = precompute.stored()[f"serving.tokens.zh.{tokenizer}"]
+        return computed(_speed(tokenizer), "count", "token/s × characters / tokens", tokens_per_second=_alone_speed(), characters=kept["conditions"]["characters"], tokens=kept["value"])
+
+    claim(f"serving.speed.zh.{_tokenizer}", f"那句中文按 {_tokenizer} 切，每秒写的字符", f"characters a second of the Chinese sentence as {_tokenizer} cuts it")(_written_speed)
+
+
+@claim("serving.speed.zh.ratio", "那句中文，两个分词器每秒写的字符之比", "characters a second of the Chinese sentence, ratio of the two tokenizers")
+def _():
+    most, fewest = (precompute.stored()[f"serving.tokens.zh.{tokenizer}"]["value"] for tokenizer in ("smollm2", "qwen3.6"))
+    return computed(most / fewest, "×", "tokens of SmolLM2 / tokens of Qwen3.6", smollm2=most, qwen36=fewest)
+
+
 # ---- the slowest of a hundred
 
 ASKED = 20
@@ -196,9 +221,10 @@ def _():
     return computed(next(n for n in range(1, 1000) if 1 - 0.99**n >= 0.5), "count", "smallest n with 1 − 0.99^n ≥ 1/2")
 
 
-# ---- a long prompt among readers, at the ideal bound
+# ---- a long prompt among readers, as the timeline opens
 
-CHUNK, SMALL_CHUNK = 512, 256
+READERS = 48
+BUDGET, SMALL_BUDGET = 512, 256  # tokens a step may read, those of the readers included
 
 
 @claim("serving.long.tokens", "闯进来的 prompt", "the prompt that comes in between")
@@ -206,103 +232,90 @@ def _():
     return computed(LONG, "token", "32 × 1024")
 
 
-@cache
-def _readers() -> int:
-    """Readers of 4K tokens beside the long prompt, on one card."""
-    clock, shape = _ideal(), facts.model(_anchor()["model"])
-    own = LONG * clock.kv_bytes + shape.state_bytes
-    return int((clock.free_bytes - own) // (CONTEXT * clock.kv_bytes + shape.state_bytes))
-
-
-@claim("serving.long.readers", "给这个 prompt 留出 KV，旁边还坐得下的读者", "readers that fit beside that prompt's KV")
+@claim("serving.long.readers", "旁边正在看字的读者", "readers beside it, who are being written to")
 def _():
-    return computed(
-        _readers(), "request", "⌊(memory − all weights − 32768 × KV − state) / (4096 × KV + state)⌋",
-        free=_ideal().free_bytes, kv_per_token=_ideal().kv_bytes, state=facts.model(_anchor()["model"]).state_bytes,
+    return computed(READERS, "request", "setting of the example: with room for the prompt's KV, a few short of a full card")
+
+
+def _steps(clock: Clock, budget: int | None) -> np.ndarray:
+    """Seconds of each step in which some of the prompt is read beside the readers, all of it at once where budget is None. (steps,)"""
+    each = LONG if budget is None else budget - READERS
+    starts = np.arange(0, LONG, each)
+    ends, at = np.minimum(starts + each, LONG), np.arange(len(starts))
+    return clock.step(
+        READERS + 0 * at, READERS * (CONTEXT + at), ends - starts, (ends**2 - starts**2) / 2, ends == LONG, starts,
+        states_moved=2 * READERS + np.where(starts > 0, 2, 1),
     )  # fmt: skip
 
 
-@cache
-def _chunks(size: int) -> tuple[float, ...]:
-    """Seconds of each step in which the readers write and a chunk of the prompt is read, contexts of the readers as at the start."""
-    clock, readers = _ideal(), _readers()
-    starts = range(0, LONG, size)
-    return tuple(
-        float(clock.step(readers, readers * CONTEXT, size, (start + size) ** 2 / 2 - start**2 / 2, start + size == LONG, start,
-                         states_moved=2 * readers + (2 if start else 1)))
-        for start in starts
-    )  # fmt: skip
+def _plain(clock: Clock) -> float:
+    return float(clock.step(READERS, READERS * CONTEXT))
 
 
-def _reading() -> float:
-    return float(_ideal().step(_readers(), _readers() * CONTEXT))
+STEP = "max(bytes / bandwidth, FLOPs / peak), the readers' tokens in every step"
 
 
 @claim("serving.long.step", "没有人打扰时，这些读者的一步", "a step of these readers when nobody disturbs them")
 def _():
-    return computed(_reading(), "s", "(weights + readers × (4096 × KV + 2 × state)) / bandwidth", readers=_readers())
+    return computed(_plain(_ideal()), "s", "(weights + readers × (4096 × KV + 2 × state)) / bandwidth", readers=READERS)
 
 
 @claim("serving.long.silence", "整段读这个 prompt 的那一步", "the step that reads this prompt whole")
 def _():
-    (whole,) = _chunks(LONG)
-    return computed(whole, "s", "FLOPs of the prompt and of the readers' tokens / peak", prompt=LONG, readers=_readers())
+    return computed(float(_steps(_ideal(), None)[0]), "s", STEP, prompt=LONG, readers=READERS)
 
 
 @claim("serving.long.steps_missed", "这段时间本来够读者写的步数", "steps that the readers would have made meanwhile")
 def _():
-    (whole,) = _chunks(LONG)
-    return computed(whole / _reading(), "step", "step with the whole prompt / step without", whole=whole, step=_reading())
+    whole, step = float(_steps(_ideal(), None)[0]), _plain(_ideal())
+    return computed(whole / step, "step", "step with the whole prompt / step without", whole=whole, step=step)
 
 
 @claim("serving.long.in_tpot", "一次这样的停顿，摊到 300 个 token 的 TPOT 上", "one such stall, spread over the TPOT of an answer of 300 tokens")
 def _():
-    (whole,) = _chunks(LONG)
-    return computed((whole - _reading()) / (ANSWER - 1), "s", "(stall − step) / (n − 1)", stall=whole, step=_reading(), n=ANSWER)
+    whole, step = float(_steps(_ideal(), None)[0]), _plain(_ideal())
+    return computed((whole - step) / (ANSWER - 1), "s", "(stall − step) / (n − 1)", stall=whole, step=step, n=ANSWER)
 
 
-@claim("serving.long.chunk", "例子里一段的长度", "tokens of a chunk in the example")
+for _name, _budget, _zh, _en in (("long", BUDGET, "每步预算 512 个 token", "512 tokens to a step"), ("long.small", SMALL_BUDGET, "每步预算 256 个 token", "256 tokens to a step")):
+
+    def _set(budget=_budget) -> Quantity:
+        return computed(budget, "token", "setting of the example, the readers' tokens included")
+
+    def _count(budget=_budget) -> Quantity:
+        return computed(len(_steps(_ideal(), budget)), "step", "⌈prompt / (budget − readers)⌉", prompt=LONG, budget=budget, readers=READERS)
+
+    def _longest(budget=_budget) -> Quantity:
+        return computed(float(_steps(_ideal(), budget).max()), "s", STEP, prompt=LONG, budget=budget, readers=READERS)
+
+    def _first(budget=_budget) -> Quantity:
+        steps = _steps(_ideal(), budget)
+        return computed(float(steps.sum()), "s", "Σ steps that read some of the prompt", prompt=LONG, budget=budget, steps=len(steps), readers=READERS)
+
+    claim(f"serving.{_name}.budget", f"{_zh}", f"{_en}")(_set)
+    claim(f"serving.{_name}.chunks", f"{_zh}，读完这个 prompt 的步数", f"{_en}: steps in which this prompt is read")(_count)
+    claim(f"serving.{_name}.longest", f"{_zh}，读者最长的一步", f"{_en}: the longest step of the readers")(_longest)
+    claim(f"serving.{_name}.chunked_ttft", f"{_zh}，这个 prompt 等到第一个 token", f"{_en}: time to this prompt's first token")(_first)
+
+
+@claim("serving.long.calibrated_whole", "标定时钟上，整段读这个 prompt 的首 token", "first token of this prompt when read whole, on the calibrated clock")
 def _():
-    return computed(CHUNK, "token", "setting of the example")
+    return _predicted(float(_steps(_calibrated(), None)[0]), CLOCK, prompt=LONG, readers=READERS)
 
 
-@claim("serving.long.chunks", "切成的段数", "chunks that it is cut into")
+@claim("serving.long.calibrated_chunked", "标定时钟上，切成段读这个 prompt 的首 token", "first token of this prompt when read in chunks, on the calibrated clock")
 def _():
-    return computed(len(_chunks(CHUNK)), "count", "⌈prompt / chunk⌉", prompt=LONG, chunk=CHUNK)
+    steps = _steps(_calibrated(), BUDGET)
+    return _predicted(float(steps.sum()), f"Σ steps that read some of the prompt, each {CLOCK}", prompt=LONG, budget=BUDGET, steps=len(steps), readers=READERS)
 
 
-@claim("serving.long.chunk_step", "带着一段一起读的一步，从头一段到最后一段", "a step that reads a chunk along, from the first chunk to the last")
+@claim("serving.long.calibrated_overhead", "标定时钟上，没有读者时，切成这样的段来读多花的时间", "how much longer reading in such chunks takes on the calibrated clock, with no readers there")
 def _():
-    steps = _chunks(CHUNK)
-    return computed(
-        (steps[0], steps[-1]), "s", "max(bytes / bandwidth, FLOPs of chunk and readers / peak)", chunk=CHUNK, readers=_readers(), prompt=LONG,
-    )  # fmt: skip
-
-
-@claim("serving.long.chunked_ttft", "切成段读，这个 prompt 等到第一个 token", "time to this prompt's first token when it is read in chunks")
-def _():
-    return computed(sum(_chunks(CHUNK)), "s", "Σ steps with a chunk", chunk=CHUNK, chunks=len(_chunks(CHUNK)), readers=_readers())
-
-
-@claim("serving.long.ttft_ratio", "切成段读与整段读，首 token 时间之比", "time to the first token, in chunks over whole")
-def _():
-    (whole,) = _chunks(LONG)
-    return computed(sum(_chunks(CHUNK)) / whole, "×", "Σ steps with a chunk / step with the whole prompt", chunked=sum(_chunks(CHUNK)), whole=whole)
-
-
-@claim("serving.long.small_chunk", "例子里更小的一段", "tokens of a smaller chunk")
-def _():
-    return computed(SMALL_CHUNK, "token", "setting of the example")
-
-
-@claim("serving.long.small_step", "带着更小的一段，最长的一步", "the longest step with a smaller chunk")
-def _():
-    return computed(max(_chunks(SMALL_CHUNK)), "s", "max(bytes / bandwidth, FLOPs of chunk and readers / peak)", chunk=SMALL_CHUNK, readers=_readers())
-
-
-@claim("serving.long.small_ttft", "切成更小的段，这个 prompt 等到第一个 token", "time to this prompt's first token in smaller chunks")
-def _():
-    return computed(sum(_chunks(SMALL_CHUNK)), "s", "Σ steps with a chunk", chunk=SMALL_CHUNK, chunks=len(_chunks(SMALL_CHUNK)), readers=_readers())
+    starts = np.arange(0, LONG, BUDGET - READERS)
+    ends = np.minimum(starts + BUDGET - READERS, LONG)
+    chunks = _calibrated().step(0 * starts, 0, ends - starts, (ends**2 - starts**2) / 2, ends == LONG, starts, states_moved=np.where(starts > 0, 2, 1))
+    whole = float(_calibrated().step(0, 0, LONG, LONG**2 / 2, 1))
+    return computed(float(chunks.sum()) / whole - 1, "ratio", "Σ steps with a chunk / step with the whole prompt − 1", chunk=BUDGET - READERS, whole=whole)
 
 
 @claim("serving.long.handover_bytes", "读完后要交给另一张卡的 KV 与状态", "KV and state handed to another card once the prompt has been read")
@@ -311,10 +324,10 @@ def _():
     return computed(LONG * each + state, "B", "32768 × KV per token + state", kv_per_token=each, state=state)
 
 
-@claim("serving.long.handover", "经 PCIe 5 x16 交过去，至少要的时间", "least time to hand them over PCIe 5 x16")
+@claim("serving.long.handover", "经卡间互联交过去，至少要的时间", "least time to hand them over the link between cards")
 def _():
-    bytes_ = LONG * kv.per_token(_anchor()["model"]).bytes + facts.model(_anchor()["model"]).state_bytes
-    return computed(bytes_ / PCIE_5_X16, "s", "bytes / link (one direction, nothing else on it)", bytes=bytes_, link=PCIE_5_X16)
+    bytes_, link = _ideal().request_bytes(LONG), facts.chip(_anchor()["chip"]).link_bytes_per_s
+    return computed(bytes_ / link, "s", "bytes / link (one direction, nothing else on it)", bytes=bytes_, link=link)
 
 
 # ---- the same on the calibrated clock, and how far that clock is off
@@ -343,6 +356,16 @@ def _():
 @claim("serving.calibrated.batch58", "标定时钟上，锚点 batch 58、4K 上下文的一步", "a step of the anchor at batch 58, 4K context, on the calibrated clock")
 def _():
     return _predicted(float(_calibrated().step(FULL_BATCH, FULL_BATCH * CONTEXT)), CLOCK, batch=FULL_BATCH, context=CONTEXT)
+
+
+@claim("serving.calibrated.target.batch", "标定时钟上，守住每个 token 的要求，一起写的请求至多几个", "requests that may write together within the target, on the calibrated clock")
+def _():
+    batches = np.arange(1, FULL_BATCH + 1)
+    fast = batches[_calibrated().step(batches, CONTEXT * batches) <= TPOT_TARGET]
+    error = _calibrated().error
+    papers = {"mean error": f"{error.mean:.1%}", "worst": f"{error.worst:+.0%}", "note": dict(error.where)}
+    inputs = {"target_seconds": TPOT_TARGET, "context": CONTEXT}
+    return Quantity(int(fast[-1]), "request", "computed", "largest batch whose step stays within the target", inputs, conditions=papers)
 
 
 @claim("serving.calibrated.long", "标定时钟上，锚点读 32,768 个 token 的 prompt", "the anchor reading a prompt of 32,768 tokens on the calibrated clock")
