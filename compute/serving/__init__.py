@@ -2,7 +2,9 @@
 
     requests.py   when they arrive and how long they are: Poisson, even, bursty or replayed; workloads by name
     flow.py       all of them through a policy, from the first arrival to the last token
-    load.py       one rate: percentiles, goodput, Little's law, the queue; or overload, and how fast it grows
+    crowd.py      how that is done fast: all who decode count as one; quick.py: a clock for one step at a time
+    waits.py      percentiles and shares of many waits, and how sure they are
+    load.py       one rate: waits, goodput, Little's law, the queue; or overload, and how fast it grows
     knee.py       many rates: up to which the targets are met, and up to which the queue stays
     theory.py     one server, M/M/1 and M/D/1: the same simulation beside the closed form
 
@@ -10,9 +12,10 @@ Rates are requests a second, times seconds, lengths tokens.
 """
 
 from compute.serving.knee import Point, Sweep, sweep
-from compute.serving.load import Capacity, Good, Latency, Little, Percentile, Queue, Run, run
+from compute.serving.load import Capacity, Little, Queue, Run, run
 from compute.serving.requests import KINDS, WORKLOADS, Workload, arrivals, lengths
 from compute.serving.theory import Theory, queue
+from compute.serving.waits import Good, Latency, Percentile
 
 __all__ = [
     "KINDS", "WORKLOADS", "Capacity", "Good", "Latency", "Little", "Percentile", "Point", "Queue", "Run", "Sweep", "Theory", "Workload",

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-import numpy as np
 from pydantic import Field
 
 from compute.batching import PolicyName
@@ -14,16 +13,19 @@ from compute.calibrated import Parallel, Precision
 from compute.facts import ChipRef, ModelRef
 from compute.serving.flow import never
 from compute.serving.load import (
-    Budget, Capacity, ClockName, Good, Latency, Rate, Report, Requests, Run, Seed, Slots, Target, at_rate, backlog, capacity, check, server, silent,
+    Budget, Capacity, ClockName, Rate, Report, Requests, Seed, Slots, Target, at_rate, backlog, capacity, check, server, silent,
 )  # fmt: skip
 from compute.serving.requests import Kind, positive, workload as named
+from compute.serving.waits import Good, Latency
 
+GRID = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.05, 1.2)  # of the capacity: rates, where none are asked for
 WITHIN = 0.01  # of the capacity: how closely the knee is found
+QUIET = 0.02  # of the capacity: where requests hardly meet; targets that are missed here are missed everywhere
 
 
 @dataclass(frozen=True)
 class Point:
-    """One rate; the last five are None in overload."""
+    """One rate; good and the latencies are None in overload, growth otherwise."""
 
     rate: float
     load: float
@@ -40,7 +42,7 @@ class Point:
 @dataclass(frozen=True)
 class Sweep:
     """points: the rates asked for, in order. knee: the largest rate at which still a `share` of the requests meets both targets,
-    found by halving to within WITHIN of the capacity; None, with the reason, where already the lowest rate misses them. at_knee:
+    found by halving to within WITHIN of the capacity; None, with the reason, where they are missed even at a QUIET rate. at_knee:
     that run. bound "targets": they fail before the queue does; "capacity": they hold as long as the queue does. done: False in
     what is reported on the way."""
 
@@ -97,31 +99,23 @@ def sweep(
     knee = largest(lambda rate: (good := point(rate).good) is not None and good.share >= share, grid, most.requests_per_second)
     why_not = None
     if knee is None:
-        en = f"even at the lowest rate, {grid[0]:.3g} requests/s, fewer than {share * 100:g} % of the requests meet both targets"
-        why_not = {"zh": f"最低的到达率 {grid[0]:.3g} 请求/秒下，同时满足两个目标的请求也不到 {share * 100:g}%", "en": en}
+        quiet, part = f"{QUIET * most.requests_per_second:.2g}", f"{share * 100:g}%"
+        en = f"even at {quiet} requests a second, where they hardly meet, fewer than {part} of the requests reach both targets"
+        why_not = {"zh": f"每秒只来 {quiet} 个请求、几乎互不相遇时，同时达到两个目标的请求也不到 {part}", "en": en}
     bound = None if knee is None else "capacity" if knee >= most.requests_per_second * (1 - WITHIN) else "targets"
     return Sweep(points, knee, point(knee) if knee else None, bound, why_not, share, most)
 
 
-GRID = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.05, 1.2)  # of the capacity
-
-
 def largest(good: Callable[[float], bool], grid: list[float], most: float) -> float | None:
-    """The largest good rate, to within WITHIN · most, between the last one of the grid before the first that is not good and that
-    one; never above (1 − WITHIN) · most. None where the first is not good."""
-    top = most * (1 - WITHIN)
-    low, high = None, top
-    for rate in grid:
-        if rate >= top:
-            break
-        if not good(rate):
-            high = rate
-            break
-        low = rate
-    if low is None:
+    """The largest good rate, to within WITHIN · most: looked for between the first of the grid that is not good and the one before
+    it; never above (1 − WITHIN) · most. None where not even a QUIET rate is good."""
+    low, top = QUIET * most, (1 - WITHIN) * most
+    if not good(low):
         return None
+    high = next((rate for rate in grid if low < rate < top and not good(rate)), top)
     if high == top and good(top):
         return top
+    low = max([low, *(rate for rate in grid if rate < high)])
     while high - low > WITHIN * most:
         middle = (low + high) / 2
         low, high = (middle, high) if good(middle) else (low, middle)

@@ -10,36 +10,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence as Row
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import ceil, sqrt
+from math import ceil
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
-from scipy import stats
 
-from compute import calibrated, facts
+from compute import calibrated
 from compute.batching import PolicyName
-from compute.calibrated import Clock, Parallel, Precision
+from compute.calibrated import Clock, Error, Parallel, Precision
 from compute.errors import BadInput
 from compute.facts import ChipRef, ModelRef
 from compute.serving.flow import Flow, Server, flow, never
 from compute.serving.requests import Floats, Kind, Paragraphs, Whole, Workload, arrivals, lengths, positive, workload as named
+from compute.serving.waits import Good, Latency, share, spread
 
 BLOCK_SIZE = 16
-BEYOND = 10  # observations that must lie beyond a percentile before it is given
-BATCHES = 10  # consecutive groups, by which waits that depend on each other are told from independent ones
-STEADIER = 0.9  # further out there are too few to tell by, so that p99 is taken to depend as p90 does
 POINTS = 240  # of the queue's curve
-Z = 1.96
 
 Report = Callable[..., None]  # (fraction, note, partial=None)
 ClockName = Literal["calibrated", "ideal"]
-
-
-
-def silent(fraction: float, note: str, partial: Any = None) -> None:
-    pass
-
 
 Rate = Annotated[float, Field(gt=0, le=1e6, description="requests that arrive in a second, on average")]
 Requests = Annotated[int, Field(ge=20, le=200_000, description="requests that are measured; as many as a tenth of them come before and after")]
@@ -49,41 +39,8 @@ Target = Annotated[float, Field(gt=0, le=1e6, description="seconds, at most")]
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 
 
-@dataclass(frozen=True)
-class Percentile:
-    """The time that a `share` of n requests did not exceed, and the interval that holds it with 95 % confidence: the times of two
-    ranks, by the binomial distribution, for as many requests as would tell as much if their waits did not depend on each other.
-    high is None where the run is too short to bound it from above. seconds is None, with the reason, where fewer than BEYOND
-    requests lie beyond it."""
-
-    share: float
-    seconds: float | None
-    low: float | None
-    high: float | None
-    n: int
-    why_not: Mapping[str, str] | None = None
-
-
-@dataclass(frozen=True)
-class Latency:
-    """Seconds, of n requests."""
-
-    n: int
-    mean: float
-    p50: Percentile
-    p90: Percentile
-    p95: Percentile
-    p99: Percentile
-
-
-@dataclass(frozen=True)
-class Good:
-    """Requests that met both targets. share: of those measured, with its 95 % interval; requests_per_second: the goodput."""
-
-    share: float
-    low: float
-    high: float
-    requests_per_second: float
+def silent(fraction: float, note: str, partial: Any = None) -> None:
+    pass
 
 
 @dataclass(frozen=True)
@@ -154,7 +111,7 @@ class Run:
     slots: int
     blocks: int
     clock: ClockName
-    error: Any = None
+    error: Error | None = None
 
 
 # ---- the server
@@ -240,15 +197,24 @@ def at_rate(
     server: Server, load: Workload | Paragraphs, most: Capacity, rate: float, requests: int, ttft_target: float, tpot_target: float,
     seed: int = 0, arrive: Kind = "poisson", times: Row[float] = (), cancelled: Callable[[], bool] = never,
 ) -> Run:  # fmt: skip
-    """The middle ones of all that arrive are measured: those before fill the system, those after keep it busy to the last of them."""
+    found, measured = simulated(server, load, rate, requests, seed, arrive, times, cancelled)
+    return judged(found, server, most, rate, measured, ttft_target, tpot_target)
+
+
+def simulated(
+    server: Server, load: Workload | Paragraphs, rate: float, requests: int, seed: int = 0, arrive: Kind = "poisson", times: Row[float] = (),
+    cancelled: Callable[[], bool] = never,
+) -> tuple[Flow, slice]:  # fmt: skip
+    """All that arrive, and which of them are measured: the middle ones. Those before fill the system, those after keep it busy to the
+    last of them."""
     around = max(requests // 10, 2 * server.slots)
     prompts, outputs = lengths(load, requests + 2 * around, seed)
     arrives = arrivals(arrive, rate, requests + 2 * around, seed, times)
-    found = flow(server, arrives, prompts, outputs, cancelled)
-    return judged(found, server, most, rate, slice(around, around + requests), ttft_target, tpot_target)
+    return flow(server, arrives, prompts, outputs, cancelled), slice(around, around + requests)
 
 
 def judged(found: Flow, server: Server, most: Capacity, rate: float, measured: slice, ttft_target: float, tpot_target: float) -> Run:
+    """The same requests may be judged again by other targets."""
     at = {name: getattr(found, name)[measured] for name in ("arrived", "first", "finished", "outputs")}
     since, until = float(at["arrived"][0]), float(at["arrived"][-1])
     overload = rate >= most.requests_per_second
@@ -284,44 +250,6 @@ def relaxation(rate: float, most: float) -> int:
 
 
 # ---- what a run comes to
-
-
-def dependence(flags: np.ndarray) -> float:
-    """How many dependent requests tell as much as one: by how much more the share of these flags varies between consecutive batches
-    than it would for independent ones, and as much more again as so few batches leave open. At least 1. (n,) → number"""
-    p, size = flags.mean(), len(flags) // BATCHES
-    if size < 1 or not 0 < p < 1:
-        return 1.0
-    batches = flags[: size * BATCHES].reshape(BATCHES, size).mean(axis=1)
-    return max(1.0, float(batches.var(ddof=1) * size / (p * (1 - p))) * (stats.t.ppf(0.975, BATCHES - 1) / Z) ** 2)
-
-
-def percentile(seconds: Floats, share: float) -> Percentile:
-    """seconds in order of arrival. (n,)"""
-    n, rarer = len(seconds), min(share, 1 - share)
-    if n < (least := ceil(round(BEYOND / rarer, 6))):
-        name = f"p{share * 100:g}"
-        en = f"{name} needs {least} requests, so that {BEYOND} lie beyond it; here are {n}"
-        return Percentile(share, None, None, None, n, {"zh": f"{name} 至少要 {least} 个请求，才有 {BEYOND} 个落在它之外；这里只有 {n} 个", "en": en})
-    ordered = np.sort(seconds)
-    most_told = np.quantile(ordered, min(share, STEADIER))
-    alone = max(1, round(n / dependence(seconds > most_told)))
-    low, high = stats.binom.ppf((0.025, 0.975), alone, share)
-    at = lambda rank: float(ordered[min(n, max(1, round(rank / alone * n))) - 1])  # noqa: E731
-    return Percentile(share, float(np.quantile(ordered, share)), at(low) if low else 0.0, at(high + 1) if high < alone else None, n)
-
-
-def spread(seconds: Floats) -> Latency | None:
-    if not len(seconds):
-        return None
-    return Latency(len(seconds), float(seconds.mean()), *(percentile(seconds, share) for share in (0.5, 0.9, 0.95, 0.99)))
-
-
-def share(met: np.ndarray, rate: float) -> Good:
-    """Wilson's interval, with as many requests as would tell as much if they were independent."""
-    p, n = float(met.mean()), len(met) / dependence(met)  # as many as would tell as much alone
-    centre, wide = p + Z**2 / (2 * n), Z * sqrt(p * (1 - p) / n + Z**2 / (4 * n**2))
-    return Good(p, max(0.0, (centre - wide) / (1 + Z**2 / n)), min(1.0, (centre + wide) / (1 + Z**2 / n)), p * rate)
 
 
 def in_system(found: Flow, at: Floats) -> Whole:

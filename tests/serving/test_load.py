@@ -10,10 +10,11 @@ import pytest
 
 from compute import calibrated, functions, serving
 from compute.errors import BadInput, Cancelled, Refused, UnknownName
-from compute.serving import knee, load
+from compute.serving import knee
 from compute.serving.flow import Flow, flow
-from compute.serving.load import BLOCK_SIZE, Capacity, at_rate, backlog, capacity, curve, dependence, judged, little, percentile, server
+from compute.serving.load import BLOCK_SIZE, Capacity, at_rate, backlog, capacity, curve, judged, little, server
 from compute.serving.requests import WORKLOADS
+from compute.serving.waits import dependence, percentile
 
 FAST = {"requests": 200, "clock": "ideal"}
 
@@ -229,8 +230,10 @@ def test_the_knee_of_a_step_is_its_edge(limit, bound):
     capacity, more runs than halving needs."""
     asked = []
     found = knee.largest(lambda rate: asked.append(rate) or rate <= limit, [0.1, 0.5, 0.9, 1.2], 1.0)
-    assert found <= limit and (found > min(limit, 0.99) - 0.0101) and max(asked) <= 0.99 and len(asked) <= 3 + 1 + 6
-    assert knee.largest(lambda rate: rate <= 0.05, [0.1, 0.5], 1.0) is None
+    assert found <= limit and (found > min(limit, 0.99) - 0.0101) and max(asked) <= 0.99 and len(asked) <= 1 + 3 + 1 + 6
+    for grid in ([0.001, 0.1, 0.5], [1.2, 3.0]):  # also where the grid lies on one side
+        assert knee.largest(lambda rate: rate <= 0.01, grid, 1.0) is None
+        assert 0.04 < knee.largest(lambda rate: rate <= 0.05, grid, 1.0) <= 0.05
 
 
 def test_a_sweep_finds_where_the_targets_fail():
