@@ -85,6 +85,10 @@ def _bench(args) -> int:
         from compute.serving import bench as bench_load
 
         return bench_load.main(args.rest[1:])
+    if args.rest[:1] == ["meter"]:
+        from compute.meter import bench as bench_meter
+
+        return bench_meter.main(args.rest[1:])
     from compute.engine import bench
 
     return bench.main(args.rest)

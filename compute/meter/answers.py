@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 Api = Literal["completions", "chat"]
 LONGEST_EVENT = 2**20  # bytes
@@ -20,8 +19,7 @@ class Garbage(ValueError):
         self.en, self.zh = en, zh
 
 
-@dataclass(frozen=True)
-class Usage:
+class Usage(NamedTuple):
     """The server's own count. cached: of the prompt tokens, those it had in its cache; None where it does not say."""
 
     prompt: int
@@ -29,8 +27,7 @@ class Usage:
     cached: int | None = None
 
 
-@dataclass(frozen=True)
-class Said:
+class Said(NamedTuple):
     """What one event adds. text: it carries some; finish: why the text has ended, "" before; over: the last event of all; error: the
     server's words when it gave up; fingerprint: what the server says it is."""
 
@@ -89,7 +86,7 @@ def read(event: str) -> Said:
         return Said(usage=usage)
     try:
         choice = choices[0]
-        return Said(has_text(choice), str(choice.get("finish_reason") or ""), usage, shown(body.get("system_fingerprint") or ""))
+        return Said(has_text(choice), str(choice.get("finish_reason") or ""), usage, str(body.get("system_fingerprint") or ""))
     except (TypeError, KeyError, IndexError, AttributeError):
         raise Garbage(f"no chunk of an answer: {shown(event)}", f"不是回答的一块：{shown(event)}") from None
 

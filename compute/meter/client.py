@@ -215,7 +215,7 @@ async def listen(
     response: httpcore.Response, wire: Any, asking: Asking, tokens: int, patience: Patience, limit: asyncio.Timeout, end: float
 ) -> None:
     """Reads chunks to the end of the answer, each with the time at which the bytes that completed it had come. Raises Why and Garbage."""
-    events, clock, over = Events(), asyncio.get_running_loop().time, False
+    events, clock, over, set_at = Events(), asyncio.get_running_loop().time, False, 0.0
     async for part in response.aiter_stream():
         at = wire.read_at
         asking.bytes += len(part)
@@ -236,7 +236,11 @@ async def listen(
             asking.finished = asking.finished or over or bool(said.finish)
             asking.usage = said.usage or asking.usage
             asking.fingerprint = asking.fingerprint or said.fingerprint
-            limit.reschedule(min(clock() + (patience.after if asking.finished else patience.between), end))
+            if asking.finished:
+                limit.reschedule(min(clock() + patience.after, end))
+            elif (now := clock()) - set_at > patience.between / 100:  # not with every chunk: this takes as long as reading one
+                set_at = now
+                limit.reschedule(min(now + patience.between, end))
     if not asking.finished:
         raise failures.closed(len(asking.chunks))
 

@@ -128,7 +128,8 @@ def table(report: dict[str, Any]) -> str:
     ]
     if found["done"]:
         lines += ["", f"{'seconds':22}{'p50':>10}{'p90':>10}{'p99':>10}{'mean':>10}{'n':>8}"]
-        for name, words in (("ttft", "first token"), ("tpot", "each later token"), ("gap", "between chunks"), ("latency", "whole answer"), ("late", "sent late by")):
+        rows = [("ttft", "first token"), ("tpot", "each later token"), ("gap", "between chunks"), ("latency", "whole answer")]
+        for name, words in [*rows, *([("late", "sent late by")] if plan["loop"] == "open" else [])]:
             row = found[name]
             if row["n"]:
                 lines.append(f"{words:22}" + "".join(f"{row[p]:10.4f}" for p in ("p50", "p90", "p99", "mean")) + f"{row['n']:8}")
@@ -139,6 +140,7 @@ def table(report: dict[str, Any]) -> str:
             f"{found['tokens_per_second']:.1f} tokens/s, {found['requests_per_second']:.2f} requests/s; "
             f"goodput {found['goodput']:.2f} requests/s ({100 * found['good_share']:.0f} % within {plan['ttft_target']:g} s and {plan['tpot_target']:g} s a token)",
             counted(report["requests"], found, plan, conditions),
+            clocked(conditions),
         ]
     if report["errors"]:
         lines += ["", f"{'id':>5}{'after, s':>10}  {'kind':10}"]
@@ -146,6 +148,14 @@ def table(report: dict[str, Any]) -> str:
         if len(report["errors"]) > SHOWN_ERRORS:
             lines.append(f"… and {len(report['errors']) - SHOWN_ERRORS} more")
     return "\n".join(lines)
+
+
+def clocked(conditions: dict[str, Any]) -> str:
+    """How far the meter's own delays are in the figures."""
+    if conditions["clock"] != "kernel":
+        return "chunks timed as this process read them, its own delays with them"
+    late = conditions["read_late"]
+    return f"chunks timed by the kernel as they came; this process read them {1e3 * late['p50']:.2f} ms later (p99 {1e3 * late['p99']:.2f} ms)"
 
 
 def stopped(report: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ import asyncio
 import os
 import platform
 import secrets
+from array import array
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -19,10 +20,11 @@ from time import perf_counter
 from typing import Any
 
 from compute.meter import wire
+from compute.meter.answers import shown
 from compute.meter.client import Asking, Dialect, Patience, Target, ask, first_model
 from compute.meter.failures import Why
 from compute.meter.prompts import Prompts
-from compute.meter.report import Endpoint, Failed, Measured, Plan, Report
+from compute.meter.report import Endpoint, Failed, Measured, Plan, Report, record, spread
 
 TELL_SECONDS = 0.5
 PROBE_TOKENS = 8
@@ -48,6 +50,7 @@ class Run:
         self.running: dict[int, Asking] = {}
         self.started = datetime.now(timezone.utc).isoformat(timespec="seconds")
         self.load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None  # of the machine that the meter runs on
+        self.lags = array("f")
         self.zero = perf_counter()
         self.ended: float | None = None
         self.warming, self.counts, self.server, self.fingerprint = True, False, "", ""
@@ -61,7 +64,7 @@ class Run:
     async def measure(self) -> Report:
         """Everything, until all requests have ended or `end` is called."""
         begun = perf_counter()
-        async with wire.pool() as self.pool:
+        async with wire.pool(self.lags) as self.pool:
             work = asyncio.ensure_future(self._work())
             stopped = asyncio.ensure_future(self.stop.wait())
             try:
@@ -111,7 +114,7 @@ class Run:
             if not other:
                 break
             self.dialect, asking.why = other, None
-        self.server, self.fingerprint = asking.server, asking.fingerprint
+        self.server, self.fingerprint = asking.server, shown(asking.fingerprint)
         if asking.why and asking.why.kind != "empty":  # a few tokens may well be an end, or half a character
             self.errors.append(asking.measured(self.zero))
             return False
@@ -172,8 +175,8 @@ class Run:
         return {
             "api": self.dialect.api, "usage": self.counts, "ignore_eos": "ignore_eos" in options, "temperature": 0 if "temperature" in options else None,
             "characters_per_token": round(self.prompts.characters_per_token, 3), "characters_per_token_from": "usage" if self.counts else "guess",
-            "run": self.prompts.run, "server": self.server, "fingerprint": self.fingerprint, "python": platform.python_version(), "cores": os.cpu_count(),
-            "load_average": self.load,
+            "run": self.prompts.run, "server": self.server, "fingerprint": self.fingerprint, "clock": "kernel" if self.lags else "process", "python": platform.python_version(), "cores": os.cpu_count(),
+            "load_average": self.load, "read_late": record(spread(self.lags)) if self.ended else None,
         }  # fmt: skip
 
 

@@ -1,13 +1,18 @@
 """Connections that note when their bytes came.
 
-The moment is taken in the event loop's own callback, before any parsing, so that streams that are heard at the same time do not wait
-for each other's parsers. httpcore (what httpx sends with) lets its connections be replaced, which httpx itself does not.
+On Linux the kernel says when they did (SO_TIMESTAMPNS), however late this process gets to run; elsewhere the moment is taken as soon as
+they are read, before any parsing. httpcore (what httpx sends with) lets its connections be replaced, which httpx itself does not.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
+import struct
+import sys
+import time
+from array import array
 from collections import deque
 from collections.abc import Iterable
 from time import perf_counter
@@ -17,17 +22,73 @@ import httpcore
 
 MOST_BUFFERED = 2**20  # bytes that wait for a reader; then the other side has to
 KEPT_SECONDS = 1.0  # an idle connection; the other side may hang up on an older one just as it is used again
+TIMESTAMPS = 35  # SO_TIMESTAMPNS of Linux, which Python has no name for
+TIME = struct.Struct("ll")  # seconds, nanoseconds
+ROOM = socket.CMSG_SPACE(TIME.size) if hasattr(socket, "CMSG_SPACE") else 0
 
 
-def pool() -> httpcore.AsyncConnectionPool:
-    """Connections to any host, as many as are asked for. HTTP/1.1, no proxies, no redirects, no retries."""
-    return httpcore.AsyncConnectionPool(max_connections=None, keepalive_expiry=KEPT_SECONDS, network_backend=Backend())
+def pool(lags: array | None = None) -> httpcore.AsyncConnectionPool:
+    """Connections to any host, as many as are asked for. HTTP/1.1, no proxies, no redirects, no retries. lags: gets the seconds by which
+    this process read later than the bytes had come, where the kernel says when they had."""
+    return httpcore.AsyncConnectionPool(max_connections=None, keepalive_expiry=KEPT_SECONDS, network_backend=Backend(array("f") if lags is None else lags))
+
+
+class Socket(socket.socket):
+    """Knows when the bytes came that were read last, on perf_counter's clock."""
+
+    def __init__(self, *args: Any, lags: array | None = None):
+        super().__init__(*args)
+        self.setblocking(False)
+        self.lags = lags
+        self.by_kernel = False  # whether it was the kernel that said so
+        self._came: float | None = None
+        self._last = 0.0
+        self._asks = False
+        if sys.platform == "linux":
+            try:
+                self.setsockopt(socket.SOL_SOCKET, TIMESTAMPS, 1)
+                self._asks = True
+            except OSError:
+                pass  # a kernel without: the process's clock will do
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        if not self._asks:
+            return super().recv(size, flags)
+        data, said, _, _ = self.recvmsg(size, ROOM, flags)
+        self._note(said)
+        return data
+
+    def recv_into(self, buffer: Any, size: int = 0, flags: int = 0) -> int:
+        """What asyncio calls below TLS."""
+        if not self._asks:
+            return super().recv_into(buffer, size, flags)
+        count, said, _, _ = self.recvmsg_into([buffer], ROOM, flags)
+        self._note(said)
+        return count
+
+    def _note(self, said: list[tuple[int, int, bytes]]) -> None:
+        """The kernel's stamp of the newest of the bytes, on the clock of the calendar; how long ago that is holds on every clock. A
+        calendar that was set meanwhile cannot make it later than now or earlier than the bytes before."""
+        now, calendar = perf_counter(), time.time()
+        for level, kind, data in said:
+            if (level, kind, len(data)) == (socket.SOL_SOCKET, TIMESTAMPS, TIME.size):
+                seconds, nanoseconds = TIME.unpack(data)
+                ago = calendar - seconds - 1e-9 * nanoseconds
+                self._came = self._last = min(max(now - ago, self._last), now)
+                self.by_kernel = True
+                if self.lags is not None:
+                    self.lags.append(now - self._came)
+
+    def came(self) -> float:
+        found, self._came = self._came, None
+        return perf_counter() if found is None else found
 
 
 class Wire(asyncio.Protocol):
     """What came, with the time at which it did, until somebody reads it."""
 
-    def __init__(self):
+    def __init__(self, sock: Socket):
+        self.sock = sock
         self.arrived: deque[tuple[float, bytes]] = deque()
         self.buffered = 0
         self.lost = False
@@ -39,7 +100,7 @@ class Wire(asyncio.Protocol):
         self.transport = transport
 
     def data_received(self, data: bytes) -> None:
-        self.arrived.append((perf_counter(), data))
+        self.arrived.append((self.sock.came(), data))
         self.buffered += len(data)
         if self.buffered > MOST_BUFFERED:
             self.transport.pause_reading()
@@ -85,12 +146,9 @@ class Stream(httpcore.AsyncNetworkStream):
         self._asking = False
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        """Waits as long as it takes: whoever asks for the whole answer has a limit for each of its parts."""
         self._asking = False
-        try:
-            async with asyncio.timeout(timeout):
-                await self.wire.news()
-        except TimeoutError:
-            raise httpcore.ReadTimeout from None
+        await self.wire.news()
         if self.wire.arrived:
             self.read_at, data = self.wire.take(max_bytes)
             return data
@@ -131,17 +189,36 @@ class Stream(httpcore.AsyncNetworkStream):
 
 
 class Backend(httpcore.AsyncNetworkBackend):
+    def __init__(self, lags: array | None = None):
+        self.lags = lags
+
     async def connect_tcp(
         self, host: str, port: int, timeout: float | None = None, local_address: str | None = None, socket_options: Iterable[Any] | None = None
     ) -> Stream:
         try:
             async with asyncio.timeout(timeout):
-                _, wire = await asyncio.get_running_loop().create_connection(Wire, host, port)
+                return await self._connect(host, port)
         except TimeoutError:
             raise httpcore.ConnectTimeout from None
         except (OSError, UnicodeError) as error:  # UnicodeError: a host name that no name server can be asked for
             raise httpcore.ConnectError(str(error)) from error
-        return Stream(wire)
+
+    async def _connect(self, host: str, port: int) -> Stream:
+        """To the first of the host's addresses that answers. Raises OSError."""
+        loop, failed = asyncio.get_running_loop(), OSError("it has no address")
+        for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP):
+            sock = Socket(family, kind, protocol, lags=self.lags)
+            try:
+                await loop.sock_connect(sock, address)
+                _, wire = await loop.create_connection(lambda: Wire(sock), sock=sock)
+                return Stream(wire)
+            except OSError as error:
+                sock.close()
+                failed = error
+            except BaseException:
+                sock.close()
+                raise
+        raise failed
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -1,6 +1,8 @@
 """One request against servers that behave, and against every way of not behaving."""
 
 import asyncio
+import socket
+import sys
 import time
 from dataclasses import replace
 from time import perf_counter
@@ -95,7 +97,7 @@ def test_arrival_lies_between_the_server_s_sending_and_our_looking():
 
 def test_time_is_taken_when_bytes_come_and_not_when_they_are_read():
     """Catches a stamp taken behind other streams' parsing: here the reader comes a fifth of a second later."""
-    heard = wire.Wire()
+    heard = wire.Wire(SimpleNamespace(came=perf_counter))
     stream = wire.Stream(heard)
     before = perf_counter()
     heard.data_received(b"first")
@@ -109,6 +111,42 @@ def test_time_is_taken_when_bytes_come_and_not_when_they_are_read():
     (one, at), (two, then), (three, also) = asyncio.run(read())
     assert (one, two, three) == (b"first", b"sec", b"ond") and then == also
     assert before <= at <= between and then - at >= 0.2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux stamps what comes over TCP")
+def test_the_kernel_tells_when_bytes_came_to_a_process_that_was_not_running():
+    """Catches the delay of a busy machine counted as the server's: the bytes come while the whole process sleeps."""
+
+    async def read():
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            stream = await wire.Backend().connect_tcp(*listening.getsockname(), timeout=20)
+            with listening.accept()[0] as server:
+                until = time.monotonic() + 20
+                while not stream.wire.sock.by_kernel and time.monotonic() < until:  # the first wake its clock, a moment later
+                    server.sendall(b"wake up")
+                    await stream.read(99)
+                for size in (10, 20):
+                    before = perf_counter()
+                    server.sendall(b"x" * size)
+                    time.sleep(0.3)
+                    data, after = await stream.read(99), perf_counter()
+                    assert len(data) == size and stream.wire.sock.by_kernel
+                    assert before <= stream.read_at < after - 0.2
+            await stream.aclose()
+
+    asyncio.run(read())
+
+
+def test_a_clock_that_was_set_does_no_harm(monkeypatch):
+    """Catches times from tomorrow or from before the request, where the calendar's clock jumps."""
+    sock = wire.Socket()
+    for jump in (0.0, 3600.0, -3600.0):
+        stamp = time.time() + jump
+        before = sock._last
+        sock._note([(socket.SOL_SOCKET, wire.TIMESTAMPS, wire.TIME.pack(int(stamp), int(stamp % 1 * 1e9)))])
+        assert before <= sock.came() <= perf_counter()
+    assert sock.came() <= perf_counter(), "without a stamp it is now"
+    sock.close()
 
 
 def test_a_chunk_has_the_time_of_the_bytes_that_completed_it():
