@@ -145,7 +145,7 @@ def stall(
         try:
             require(mode, price, prompt, readers, budget)
         except BadInput as wrong:
-            refused[mode] = {lang: wrong.message(lang) for lang in ("zh", "en")}
+            refused[mode] = {"zh": wrong.values["reason_zh"], "en": wrong.values["reason"]}
     setting = _Setting(price, prompt, readers, context, budget, tuple(mode for mode in POLICY if mode not in refused))
     setting.require_fit()
     before = setting.run("whole", None)
