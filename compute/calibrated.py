@@ -175,7 +175,7 @@ class Clock:
     @cached_property
     def kv_bytes(self) -> float:
         """Of one position, on one card; as if no layer had a window."""
-        return sum(kv for _, kv, *_ in self._caches)
+        return sum(kv for _, kv, *_ in self.caches)
 
     @cached_property
     def free_bytes(self) -> float:
@@ -184,7 +184,7 @@ class Clock:
 
     def request_bytes(self, tokens: int) -> float:
         """KV of so many positions and the state of one request, on one card."""
-        return sum(kv * cache.tokens(tokens) for cache, kv, *_ in self._caches) + self.shape.state_bytes / self.cards
+        return sum(kv * cache.tokens(tokens) for cache, kv, *_ in self.caches) + self.shape.state_bytes / self.cards
 
     def capacity(self, tokens: int) -> int:
         """Requests that fit, each with so many positions of KV and its state."""
@@ -217,9 +217,9 @@ class Clock:
             work, moved = 2 * matrices.per_token * count / self.cards, self._read(matrices, count) / self.cards
             if rates:
                 launches = matrices.layers * GEMMS.get(matrices.name.rpartition(".")[2], 1)
-                seconds = seconds + np.where(np.greater(count, 0), launches * rates.gemm.launch_seconds + _both(work, moved, peak, chip, rates.gemm), 0)
+                seconds = seconds + np.where(np.greater(count, 0), launches * rates.gemm.launch_seconds + both(work, moved, peak, chip, rates.gemm), 0)
             flops, bytes_ = flops + work, bytes_ + moved
-        for cache_, kv, flops_decode, flops_prefill in self._caches:
+        for cache_, kv, flops_decode, flops_prefill in self.caches:
             seen, back, paired, kept, looked = cells, read_before, pairs, prefilled, looks
             if cache_.window:
                 inside = within[cache_.window] if within else _equal(cache_.window, decoding, cells, prefilled, pairs, prompts, read_before)
@@ -228,12 +228,12 @@ class Clock:
             work, moved = flops_decode * looked, kv * seen
             if rates:
                 rate = rates.decode_attention if cache_.kind == "mha" else rates.decode_attention_grouped
-                seconds = seconds + np.where(np.greater(decoding, 0), cache_.layers * rate.launch_seconds + _both(work, moved, chip.peak, chip, rate), 0)
+                seconds = seconds + np.where(np.greater(decoding, 0), cache_.layers * rate.launch_seconds + both(work, moved, chip.peak, chip, rate), 0)
             flops, bytes_ = flops + work, bytes_ + moved
             work, moved = flops_prefill * paired, kv * np.add(back, kept)
             if rates:
-                passed = moved + self._queries * np.asarray(prefilled)
-                seconds = seconds + np.where(np.greater(prefilled, 0), cache_.layers * rates.prefill_attention.launch_seconds + _both(work, passed, chip.peak, chip, rates.prefill_attention), 0)
+                passed = moved + self.query_bytes * np.asarray(prefilled)
+                seconds = seconds + np.where(np.greater(prefilled, 0), cache_.layers * rates.prefill_attention.launch_seconds + both(work, passed, chip.peak, chip, rates.prefill_attention), 0)
             flops, bytes_ = flops + work, bytes_ + moved
         state_bytes = states * (self.shape.state_bytes / self.cards)
         if not rates:
@@ -270,7 +270,7 @@ class Clock:
         return self.chip.flops_per_s.get(self.format.arithmetic, self.chip.peak)
 
     @cached_property
-    def _caches(self) -> list[tuple[Cache, float, float, float]]:
+    def caches(self) -> list[tuple[Cache, float, float, float]]:
         """With each cache, on one card: bytes a position, FLOPs a pair in decode and in prefill, all its layers together."""
         made = []
         for cache_ in self.shape.caches:
@@ -285,7 +285,7 @@ class Clock:
         return 1.0 if cache_.kind == "mla" else 1 / min(self.cards, heads)
 
     @cached_property
-    def _queries(self) -> float:
+    def query_bytes(self) -> float:
         """Bytes of queries and outputs that attention passes a prompt token, one layer of every cache, on one card, in 16 bits."""
         return sum(cache_.layers * 2 * (cache_.flops_prefill / 4) * 2 for cache_ in self.shape.caches) / self.cards
 
@@ -349,7 +349,8 @@ def _equal(window: int, decoding, cells, prefilled, pairs, prompts, back):
     return np.minimum(cells, np.multiply(decoding, window)), np.minimum(back, readers * window), np.minimum(pairs, inside), np.minimum(prefilled, readers * window)
 
 
-def _both(flops, bytes_, peak: float, chip: Chip, rate: Rate):
+def both(flops, bytes_, peak: float, chip: Chip, rate: Rate):
+    """Seconds of arithmetic and of memory together: near the ridge neither hides the other entirely."""
     return np.hypot(np.divide(flops, rate.compute * peak), np.divide(bytes_, rate.memory * chip.bandwidth_bytes_per_s))
 
 

@@ -14,7 +14,7 @@ from math import inf
 
 import numpy as np
 
-from compute.calibrated import Clock, _both
+from compute.calibrated import Clock, both
 from compute.serving.requests import Floats
 from compute.shapes import Cache
 
@@ -68,9 +68,9 @@ class Calibrated:
         seconds += self.body[decoding + read] - self.body[decoding] * (decoding > 0) + self.state * states
         seconds += self.head[decoding + rows] - self.head[decoding]
         kernel = clock.rates.prefill_attention
-        for cache, kv, _, flops in clock._caches:
+        for cache, kv, _, flops in clock.caches:
             pairs, passed = _attended(cache, chunks)
-            seconds += cache.layers * kernel.launch_seconds + float(_both(flops * pairs, kv * passed + clock._queries * read, clock.chip.peak, clock.chip, kernel))
+            seconds += cache.layers * kernel.launch_seconds + float(both(flops * pairs, kv * passed + clock.query_bytes * read, clock.chip.peak, clock.chip, kernel))
         return seconds
 
 
