@@ -172,7 +172,7 @@ def _readouts(result: Result, scene: Scene) -> tuple[Readout, ...]:
     def readout(name: str, unit: str, value) -> Readout:
         number, shown = short(value(result.chosen), unit, lang)
         was = before and amount(value(before.chosen), unit, lang)
-        beside = [words("note.way", way=words(f"option.mode.{mode}"), value=amount(value(found[mode]), unit, lang)) for mode in MODES if mode != result.params.mode and found[mode]]
+        beside = [words("note.way", way=words(f"short.{mode}"), value=amount(value(found[mode]), unit, lang)) for mode in MODES if mode != result.params.mode and found[mode]]
         note = words("comma").join(beside) + error
         return Readout(words(f"readout.{name}"), number, shown, words("before", value=was) if was and was != amount(value(result.chosen), unit, lang) else "", note)
 

@@ -23,7 +23,7 @@ def test_the_anchor_read_whole():
     gap, first, lost, normal, rate = view().readouts
     assert WHOLE == pytest.approx(1.913, abs=5e-4)
     assert (gap.value, gap.unit, first.value, normal.value) == ("1.91", "s", "1.91", "1.91")
-    assert gap.note == "Chunks 32.5 ms, 2nd card 24.3 ms" and normal.note == "Chunks 2.10 s, 2nd card 0 s"
+    assert gap.note == "chunks 32.5 ms, 2nd card 24.3 ms" and normal.note == "chunks 2.10 s, 2nd card 0 s"
     assert (lost.value, lost.unit) == ("3,840", "tokens") and rate.note.endswith("2nd card 1,023 token/s")
     assert [r.value for r in view(Params(mode="separate")).readouts] == ["24.3", "1.92", "0", "0", "1,023"]
 
