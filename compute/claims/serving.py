@@ -376,6 +376,7 @@ def _():
 JUDGED = {  # the rows of the instrument that prose names
     "a100": ("16 位、一张 A100 的公布运行", "published runs in 16 bits on one A100", lambda row: row.kind == "dense" and row.tensor_parallel == 1 and row.chip == "a100-80g-sxm"),
     "h100": ("FP8、一张 H100 的公布运行", "published runs in FP8 on one H100", lambda row: row.kind == "dense" and row.tensor_parallel == 1 and row.chip == "h100-sxm"),
+    "cards": ("几张卡张量并行的公布运行", "published runs on several cards, tensor parallel", lambda row: row.kind == "dense" and row.tensor_parallel > 1),
     "experts": ("混合专家模型的公布运行", "published runs of mixtures of experts", lambda row: row.kind == "experts"),
 }
 
@@ -393,9 +394,9 @@ def _short() -> judged.Summary:
 for _group, (_zh, _en, _) in JUDGED.items():
     for _field, _unit, _said, _tells, _formula in (
         ("n", "count", "次数", "their number", "published whole-engine results, none of which had a part in the fit"),
-        ("ideal_mean", "ratio", "理想上界平均差多少", "mean error of the ideal bound", "mean of |ideal / published − 1|"),
-        ("mean", "ratio", "标定时钟平均差多少", "mean error of the calibrated clock", "mean of |calibrated / published − 1|"),
-        ("worst", "ratio", "标定时钟差得最多的一次", "worst run of the calibrated clock", "calibrated / published − 1, the largest"),
+        ("ideal_mean", "ratio", "理想上界平均差多少", "mean error of the ideal bound", "mean of |ideal speed / published speed − 1|"),
+        ("mean", "ratio", "标定时钟平均差多少", "mean error of the calibrated clock", "mean of |calibrated speed / published speed − 1|"),
+        ("worst", "ratio", "标定时钟差得最多的一次", "worst run of the calibrated clock", "calibrated speed / published speed − 1, the largest"),
     ):
 
         def _judged(group=_group, field=_field, unit=_unit, formula=_formula) -> Quantity:
@@ -404,9 +405,9 @@ for _group, (_zh, _en, _) in JUDGED.items():
         claim(f"serving.judged.{_group}.{_field}", f"{_zh}：{_said}", f"{_en}: {_tells}")(_judged)
 
 
-@claim("serving.judged.short.bias", "128 个 token 的 prompt，标定时钟的首 token 平均早了多少", "first token of a prompt of 128 tokens: how much too early the calibrated clock has it, on average")
+@claim("serving.judged.short.bias", "128 个 token 的 prompt，标定时钟的首 token 平均说快了多少", "first token of a prompt of 128 tokens: by how much the calibrated clock is too fast, on average")
 def _():
-    return computed(-_short().bias, "ratio", "1 − mean of calibrated / published", runs=_short().n)
+    return computed(_short().bias, "ratio", "mean of published seconds / calibrated seconds − 1", runs=_short().n)
 
 
 # ---- one server and a queue: times in service times

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from compute import serving, tokenization
+from compute import calibrated, facts, serving, tokenization
 from compute.engine import smollm2
-from compute.measures.job import Job, Report, Value, nobody
+from compute.measures.job import Job, Report, Value, digest, nobody
 from compute.serving import load as serve
 from compute.serving.flow import flow
 
@@ -30,7 +30,12 @@ def run(policy: str = "continuous", arrive: str = "poisson", load: int | None = 
     return serving.run(**SETTING, policy=policy, arrive=arrive, rate=OPENS_AT if load is None else load / 100 * most, requests=REQUESTS, seed=SEED)
 
 
-def load(*, name: str, policy: str = "continuous", arrive: str = "poisson", load: int | None = None, report: Report = nobody) -> dict[str, Value]:
+def fit() -> str:
+    """Which calibration: a new one is a new clock, and the runs are made again."""
+    return digest(facts.read_json(calibrated.FILE)["classes"])
+
+
+def load(*, name: str, calibration: str, policy: str = "continuous", arrive: str = "poisson", load: int | None = None, report: Report = nobody) -> dict[str, Value]:
     found = run(policy, arrive, load)
     conditions = SETTING | {"policy": policy, "arrive": arrive, "rate": found.rate, "load": found.load, "requests": found.requests, "seed": SEED, "error of the clock": f"{found.error.mean:.1%}"}
 
@@ -50,7 +55,7 @@ def load(*, name: str, policy: str = "continuous", arrive: str = "poisson", load
     }  # fmt: skip
 
 
-def capacity(*, report: Report = nobody) -> dict[str, Value]:
+def capacity(*, calibration: str, report: Report = nobody) -> dict[str, Value]:
     found = serving.run(**SETTING, rate=OPENS_AT, requests=20, seed=SEED).capacity
     says = {"zh": "负载实验里这台服务的容量", "en": "capacity of the service in the load lab"}
     return {"serving.load.capacity": Value(found.requests_per_second, "request/s", {"relative": 1e-6}, SETTING | {"policy": "continuous", "requests": found.requests, "seed": SEED}, says=says)}
@@ -59,7 +64,7 @@ def capacity(*, report: Report = nobody) -> dict[str, Value]:
 ALONE = 200  # requests served one after the other, for the mean time of one alone
 
 
-def stay(*, load: int, report: Report = nobody) -> dict[str, Value]:
+def stay(*, load: int, calibration: str, report: Report = nobody) -> dict[str, Value]:
     """The p99 of the time in the system, in mean times of a request that has the server to itself."""
     served = serve.server(SETTING["model"], SETTING["chip"], "continuous", SETTING["slots"], SETTING["budget"], "bf16", 1, SETTING["clock"])
     lonely = flow(served, np.arange(ALONE) * 1e6, *serving.lengths(SETTING["workload"], ALONE, SEED, even=True))
@@ -92,12 +97,13 @@ MEASURES = {"serving.load": load, "serving.stay": stay, "serving.capacity": capa
 
 
 def jobs() -> list[Job]:
+    of = {"calibration": fit()}
     runs = [{"name": "opens"}, *({"name": f"at{load}", "load": load} for load in LOADS), {"name": "chunked80", "policy": "chunked", "load": 80}, {"name": "bursty", "arrive": "bursty"}]
     models = {"smollm2": (smollm2.ID,), "mini-256": ("mini-256",)}
     return [
-        Job("serving.capacity", {}, ("serving.load.capacity",)),
-        Job("serving.stay", {"load": 80}, ("serving.load.at80.stay_p99",)),
-        *(Job("serving.load", each, tuple(f"serving.load.{each['name']}.{field}" for field in OPENED)) for each in runs),
+        Job("serving.capacity", of, ("serving.load.capacity",)),
+        Job("serving.stay", of | {"load": 80}, ("serving.load.at80.stay_p99",)),
+        *(Job("serving.load", of | each, tuple(f"serving.load.{each['name']}.{field}" for field in OPENED)) for each in runs),
         *(
             Job("serving.tokens", {"sentence": sentence, "tokenizer": tokenizer}, (f"serving.tokens.{sentence}.{tokenizer}",), models.get(tokenizer, ()))
             for sentence in SENTENCES for tokenizer in tokenization.LOADERS
