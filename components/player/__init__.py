@@ -7,6 +7,7 @@ like. It may export
   surface = 'canvas'              for pictures of thousands of marks; default 'svg'
   height(data, width, tools)      px; default the Stage's
   says(data, t, tools)            the text equivalent at t; default the View's sentence
+  label(data, t, tools)           what the transport shows instead of "step t of n"
   rate                            steps per second at speed ×1; default: the whole run in 20 s, at least 1.5
 
 tools.pick(field, value) sets a parameter of the widget that the Stage names in `picks`.

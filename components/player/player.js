@@ -163,7 +163,7 @@ class Player {
     }
     this.saying = VIEW.says ? VIEW.says(data.stage, t, tools) : data.alt;
     this.picture.setAttribute('aria-label', this.saying);
-    const label = fill(data.labels.step, { t: t + 1, n: this.steps });
+    const label = VIEW.label ? VIEW.label(data.stage, t, tools) : fill(data.labels.step, { t: t + 1, n: this.steps });
     this.out.textContent = label;
     this.scrub.value = t;
     this.scrub.setAttribute('aria-valuetext', label);
