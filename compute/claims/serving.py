@@ -3,12 +3,14 @@ and the anchor on the calibrated clock."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from math import exp, log
+from typing import Any
 
 import numpy as np
 
-from compute import calibrated, facts, judged, kv, precompute, roofline
+from compute import calibrated, facts, judged, kv, roofline
 from compute.calibrated import Clock
 from compute.claims.claim import claim, computed
 from compute.quantity import Quantity
@@ -181,9 +183,16 @@ def _():
     return _characters("second")
 
 
+def _kept(tokenizer: str) -> Mapping[str, Any]:
+    """The stored count of the Chinese sentence's tokens."""
+    from compute import precompute  # which asks for the claims: some of what is stored is about them
+
+    return precompute.stored()[f"serving.tokens.zh.{tokenizer}"]
+
+
 def _speed(tokenizer: str) -> float:
     """Characters a second of the Chinese sentence, at the tokens per second of a single reader of the anchor."""
-    kept = precompute.stored()[f"serving.tokens.zh.{tokenizer}"]
+    kept = _kept(tokenizer)
     return _alone_speed() * kept["conditions"]["characters"] / kept["value"]
 
 
@@ -194,7 +203,7 @@ def _alone_speed() -> float:
 for _tokenizer in ("qwen3.6", "smollm2"):
 
     def _written_speed(tokenizer=_tokenizer) -> Quantity:
-        kept = precompute.stored()[f"serving.tokens.zh.{tokenizer}"]
+        kept = _kept(tokenizer)
         return computed(_speed(tokenizer), "count", "token/s × characters / tokens", tokens_per_second=_alone_speed(), characters=kept["conditions"]["characters"], tokens=kept["value"])
 
     claim(f"serving.speed.zh.{_tokenizer}", f"那句中文按 {_tokenizer} 切，每秒写的字符", f"characters a second of the Chinese sentence as {_tokenizer} cuts it")(_written_speed)
@@ -202,7 +211,7 @@ for _tokenizer in ("qwen3.6", "smollm2"):
 
 @claim("serving.speed.zh.ratio", "那句中文，两个分词器每秒写的字符之比", "characters a second of the Chinese sentence, ratio of the two tokenizers")
 def _():
-    most, fewest = (precompute.stored()[f"serving.tokens.zh.{tokenizer}"]["value"] for tokenizer in ("smollm2", "qwen3.6"))
+    most, fewest = (_kept(tokenizer)["value"] for tokenizer in ("smollm2", "qwen3.6"))
     return computed(most / fewest, "×", "tokens of SmolLM2 / tokens of Qwen3.6", smollm2=most, qwen36=fewest)
 
 
