@@ -178,6 +178,8 @@ def _says(result: Result, scene: Scene) -> str:
         said += words(f"says.{curve.kind}{'_alone' if p.batch == 1 else ''}", **given)
         if curve.kind == "calibrated":
             said += words("says.error", error=show(curve.error.mean, "ratio")) if curve.error else words("says.unjudged")
+    if not found.refused and found.memory.fits is not None:
+        said += words("says.fits", fits=f"{found.memory.fits:,}")
     said += words("says.targets", tpot=_round(p.tpot_target), ttft=_round(p.ttft_target))
     judged = []
     for curve in result.curves:
@@ -197,6 +199,8 @@ def _simplified(result: Result, scene: Scene) -> str:
         worst = lambda error: f"{error.worst:+.0%}".replace("-", "−")  # noqa: E731
         if real.error:
             said += words("simplified.error", mean=show(real.error.mean, "ratio"), worst=worst(real.error), where=real.error.where[lang])
+        else:
+            said += words("simplified.unjudged")
         if error := real.first_token_error:
             said += words("simplified.first_error", mean=show(error.mean, "ratio"), worst=worst(error), where=error.where[lang])
     else:
@@ -216,7 +220,7 @@ def _rows(result: Result) -> tuple[dict[str, Any], ...]:
     setting = asdict(result.params)
     del setting["batch"]
     return tuple(
-        setting | {"clock": curve.kind, "error": curve.error.mean if curve.error else None, "chosen": point.batch == result.params.batch} | asdict(point)
+        setting | {"clock": curve.kind, "error": curve.error.mean if curve.error else None, "chosen": point.batch == result.params.batch} | vars(point)
         for curve in result.curves for point in curve.points
     )  # fmt: skip
 

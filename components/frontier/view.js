@@ -56,7 +56,7 @@ function scale({ data, p, tools, at, points, curves, main }) {
   let most = Math.min(end * 1.04, Math.max(2.6 * data.tpot, 2.2 * alone, 1.5 * points[main][at][0]));
   if (data.tpot < 1.5 * most) most = Math.max(most, data.tpot * 1.08);
   most *= p.two ? 1.24 : 1.12;
-  const inside = curves.flatMap(([name, it]) => points[name].filter(([s]) => s * (1 - it.error) <= most).map(([, v]) => v / (1 - it.error)));
+  const inside = curves.flatMap(([name, it]) => points[name].filter(([s]) => s / (1 + it.error) <= most).map(([, v]) => v * (1 + it.error)));
   const high = Math.max(...inside) * 1.14, yTicks = ticks(high, p.two ? 5 : 4);
   const left = 12 + Math.max(...yTicks.map((v) => tools.measure(v.toLocaleString('en-US'), 13, 'figures'))) * 1.04, right = p.w - 2, top = HEAD + 54, floor = p.h - FOOT;
   return { most, high, yTicks, left, right, top, floor, cut: end > most, X: (s) => left + (s / most) * (right - left), Y: (v) => floor - (v / high) * (floor - top) };
@@ -86,8 +86,8 @@ function frontier(it, plane) {
   for (const [name, curve] of curves) {
     const tone = c(name === 'real' ? 'decode' : 'bound'), style = name === 'real' ? 'stroke-width="3" stroke-linejoin="round" stroke-linecap="round"' : 'stroke-width="2" stroke-dasharray="6 4"';
     if (curve.error) {
-      const edge = (e) => points[name].map(([s, v]) => [X(s * (1 + e)), Y(v / (1 + e))]);
-      over += `<path d="${thread([...edge(-curve.error), ...edge(curve.error).reverse()])}Z" fill="${tone}" fill-opacity=".15"/>`;
+      const edge = (factor) => points[name].map(([s, v]) => [X(s * factor), Y(v / factor)]);   // the error as a factor, up and down
+      over += `<path d="${thread([...edge(1 / (1 + curve.error)), ...edge(1 + curve.error).reverse()])}Z" fill="${tone}" fill-opacity=".15"/>`;
     }
     const good = curve.good.lastIndexOf(true);
     over += path(thread(points[name].slice(Math.max(0, good)).map(([s, v]) => [X(s), Y(v)])), tone, `${style} stroke-opacity=".4"`) + path(thread(points[name].slice(0, good + 1).map(([s, v]) => [X(s), Y(v)])), tone, style);
@@ -133,7 +133,7 @@ function labels({ data, tools, points, curves, main, at, refused, halo, p }, { X
   } else {
     const tone = `fill:${c(main === 'real' ? 'decode' : 'ink')}`, said = [[tools.words('together', { n }), strong], [seconds(ringed[0]), `${strong};${tone}`], [rate(ringed[1]), `${strong};${tone}`], ...hint];
     const brief = [[tools.words('together', { n }), strong], [seconds(ringed[0]), `${strong};${tone}`], [rate(ringed[1]), `${strong};${tone}`]];
-    either([ring[0] + 16, ring[1] + 2, said, 1], [ring[0] + 14, ring[1] + 24, said, 1], [right - 4, ring[1] + 34, said, -1], [right - 4, ring[1] + 34, brief, -1], [ring[0] + 16, ring[1] - 30, brief, 1], [ring[0] - 16, ring[1] - 40, brief, -1]);
+    either([ring[0] + 16, ring[1] + 2, said, 1], [ring[0] + 14, ring[1] + 24, said, 1], [right - 4, ring[1] + 34, said, -1], [right - 4, ring[1] + 34, brief, -1], [ring[0] + 16, ring[1] - 30, brief, 1], [ring[0] - 16, ring[1] - 40, brief, -1], [ring[0] - 14, ring[1] - 8, brief.slice(0, 1), -1], [ring[0] - 14, ring[1] + 24, brief.slice(0, 1), -1], [ring[0] + 14, ring[1] + 24, brief.slice(0, 1), 1]);
     if (data.real) {
       const [s, v] = points.ideal[at], bound = [[seconds(s), `${small};fill:${c('bound')}`], [rate(v), `${small};fill:${c('bound')}`]];
       if (s <= most) either([X(s) - 16, Y(v) - 4, bound, -1], [X(s) - 16, Y(v) + 14, bound, -1]);
@@ -161,7 +161,7 @@ function labels({ data, tools, points, curves, main, at, refused, halo, p }, { X
     if (s <= most && (i !== at || refused)) put(X(s) - 9, Y(v) + 4, [[tools.number(data.sizes[i]), `${small};fill:${c('muted')};font-family:var(--lab-figures)`]], -1);
   }
   const name = (which, said, tone, ...tries) => {
-    const seen = points[which].filter(([s, v]) => s <= most && v <= high), lines = tools.wrap(said, 13, p.two ? 160 : 92).map((line) => [line, `${small};${strong};fill:${c(tone)}`]);
+    const seen = points[which].filter(([s, v]) => s <= most && v <= high), lines = said.split(/(?<=，)|(?<=,) /).flatMap((part) => tools.wrap(part, 13, p.two ? 170 : 92)).map((line) => [line, `${small};${strong};fill:${c(tone)}`]);
     tries.some(([side, shares]) => shares.some((share) => {
       const [s, v] = seen[Math.round(share * (seen.length - 1))];
       return put(X(s) + side * (side < 0 ? 36 : 20), Y(v) + (side < 0 ? 5 : 12), lines, side);
@@ -209,9 +209,9 @@ function waiting({ data, tools, curves, main, at, refused, halo }, box, what) {
   out += text(right, floor + 38, tools.words(log ? 'batch_log' : 'batch'), 'class="small muted" text-anchor="end"');
   let inside = target <= most ? rect(left, top, right - left, Y(target) - top, 'url(#frontier-late)') + path(`M${r(left)} ${r(Y(target))}H${r(right)}`, c('rejected'), 'stroke-width="1.5" stroke-dasharray="2 3"') : '';
   for (const [name, curve] of curves) {
-    const tone = c(name === 'real' ? 'decode' : 'bound'), line = (e) => curve[what].map((v, i) => [X(data.sizes[i]), Y(v * (1 + e))]), e = off(curve);
-    if (e) inside += `<path d="${thread([...line(-e), ...line(e).reverse()])}Z" fill="${tone}" fill-opacity=".15"/>`;
-    inside += path(thread(line(0)), tone, name === 'real' ? 'stroke-width="2.5" stroke-linejoin="round"' : 'stroke-width="1.8" stroke-dasharray="6 4"');
+    const tone = c(name === 'real' ? 'decode' : 'bound'), line = (factor) => curve[what].map((v, i) => [X(data.sizes[i]), Y(v * factor)]), e = off(curve);
+    if (e) inside += `<path d="${thread([...line(1 / (1 + e)), ...line(1 + e).reverse()])}Z" fill="${tone}" fill-opacity=".15"/>`;
+    inside += path(thread(line(1)), tone, name === 'real' ? 'stroke-width="2.5" stroke-linejoin="round"' : 'stroke-width="1.8" stroke-dasharray="6 4"');
   }
   if (!refused) {
     inside += path(`M${r(X(data.sizes[at]))} ${floor}V${top}`, c('decode'), 'stroke-width="1" stroke-dasharray="2 4"');

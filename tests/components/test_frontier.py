@@ -26,7 +26,7 @@ def test_the_anchor_stands_on_screen(lang):
     """15.5 → 25.2 ms, 64.6 → 2,304 token/s, ×35.6, beside the calibrated ones and their error. Catches one clock's number under the
     other's name, and an error that is not printed."""
     drawn, clock = view(lang=lang), calibrated.calibrated("qwen3.8-27b", "h100-sxm")
-    assert all(figure in drawn.sentence for figure in ("15.5 ms", "25.2 ms", "64.6 token/s", "2,304 token/s", "×35.6", "×1.63", "2,255 token/s"))
+    assert all(figure in drawn.sentence for figure in ("15.5 ms", "25.2 ms", "64.6 token/s", "2,304 token/s", "×35.6", "×1.63", "2,255 token/s", WIDGET.words(lang)("says.fits", fits=58)))
     alone, full = (float(clock.step(n, n * 4096)) for n in (1, 58))
     assert f"{1e3 * full:.1f} ms" in drawn.sentence and f"{58 / full:,.0f} token/s" in drawn.sentence
     step, rate, times, first, best = drawn.readouts
@@ -92,6 +92,17 @@ def test_what_can_be_sold_is_said_exactly(lang):
     words = WIDGET.words(lang)
     assert "goodput" in one and words("simplified.one") in one and words("simplified.all") in all_ and words("simplified.one") not in all_
     assert words("simplified.beyond", model="Llama-3-8B", longest="8,192").strip() in view(Params(model="llama-3-8b", context=16_384, batch=1), lang).simplified
+
+
+def test_a_clock_that_nobody_judged_says_so():
+    """Catches a calibrated figure without an error and without a word about it, as for experts on a single card."""
+    result = run(Params(model="gpt-oss-20b", context=8192, batch=256))
+    assert result.frontier.calibrated.error is None and result.frontier.refused
+    for lang in LANGUAGES:
+        drawn = view(Params(model="gpt-oss-20b", context=8192, batch=16), lang)
+        words = WIDGET.words(lang)
+        assert words("simplified.unjudged") in drawn.simplified and words("says.unjudged") in drawn.sentence and words("note.unjudged") in drawn.readouts[0].note
+        assert words("curve.calibrated_unjudged") == drawn.picture.data["names"][1] and drawn.picture.data["real"]["error"] == 0
 
 
 def test_every_reason_has_its_words():
