@@ -1,6 +1,8 @@
 """How well the meter measures: against a server that notes when it sent each chunk, on the same clock; and against our own engine's trace.
 
-A bare loop that reads the same streams and does nothing else shows what the operating system alone makes of a gap.
+A bare loop that reads the same streams and does nothing else shows what the operating system alone makes of a gap. Where other programs
+keep the machine busy, `chrt -f 5 python -m compute bench meter` lets server and listeners run when they have something to do, as
+on a quiet one; the conditions say so. Our own engine is always measured as everybody runs it.
 """
 
 from __future__ import annotations
@@ -19,12 +21,20 @@ import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from compute import precompute
+from compute.meter import served
+from compute.meter.client import Target
 from compute.meter.endpoints import ROOT
-from compute.meter.report import percentile
+from compute.meter.loads import PROBE_TOKENS
+from compute.meter.report import Plan, percentile
+
+OWN = Plan(prompt_tokens=64, output_tokens=32, warmup=8, ttft_target=0.1, tpot_target=0.02)  # as the page begins, but for how many at a time
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 CHUNK = b'data: {"id":"cmpl-0","object":"text_completion","created":0,"model":"clock","choices":[{"index":0,"text":" word","logprobs":null,"finish_reason":null}]}\n\n'
@@ -184,7 +194,7 @@ def clocked(streams: int, chunks: int, interval: float, together: bool, rounds: 
 
 def gap_errors(sent: list[float], heard: list[float]) -> Iterator[float]:
     """Raises ValueError where chunks were lost."""
-    for (a, b), (c, d) in zip(zip(sent, sent[1:], strict=False), zip(heard, heard[1:], strict=False), strict=True):
+    for (a, b), (c, d) in zip(pairwise(sent), pairwise(heard), strict=True):
         yield abs((b - a) - (d - c))
 
 
@@ -193,49 +203,57 @@ def gap_errors(sent: list[float], heard: list[float]) -> Iterator[float]:
 
 @dataclass(frozen=True)
 class Compared:
-    """Means over the same requests, in seconds: as the meter saw them, and as the engine's trace has them."""
+    """Means over the same requests, in seconds: (as the meter saw them, as the engine's trace has them)."""
 
-    concurrency: int
-    requests: int
+    report: dict[str, Any]
     tokens: tuple[int, int]
     ttft: tuple[float, float]
     tpot: tuple[float, float]
     latency: tuple[float, float]
-    conditions: dict[str, Any]
 
 
-def compared(concurrency: int, requests: int, output_tokens: int) -> Compared:
-    """A service of its own, measured; then what its engine kept of the same requests."""
+def compared(plan: Plan) -> Compared:
+    """A service of its own, measured; then what its engine kept of the same requests. Raises RuntimeError where not all were answered."""
+    if realtime():
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
     process = subprocess.Popen([sys.executable, "-m", "compute", "serve", "--port", "0"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
         address = process.stdout.readline().split()[2]
-        command = [sys.executable, "-m", "compute", "meter", address, "--json", "-", "--concurrency", str(concurrency), "--requests", str(requests),
-                   "--output-tokens", str(output_tokens), "--warmup", str(concurrency)]  # fmt: skip
-        report = json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=600).stdout)
+        command = [word for word in served.command(Target("own", f"{address}/v1"), plan) if word != "--events"]
+        ran = subprocess.run([*command, "--json=-"], cwd=ROOT, capture_output=True, text=True, timeout=600)
         with urllib.request.urlopen(f"{address}/live", timeout=30) as answer:
-            lives = sorted(json.load(answer)["sequences"], key=lambda life: life["arrived"])[-requests:]
+            lives = sorted(json.load(answer)["sequences"], key=lambda life: life["arrived"])[-plan.requests :]
+        with urllib.request.urlopen(f"{address}/healthz", timeout=30) as answer:
+            health = json.load(answer)
     finally:
         process.terminate()
         process.wait()
         process.stdout.close()
-    mean = statistics.fmean
+    report = json.loads(ran.stdout)
+    if not report["done"] or report["errors"]:
+        raise RuntimeError(f"not all requests were answered: {report['errors'][:1] or ran.stderr[-500:]}")
+    report["conditions"] |= {name: health[name] for name in ("machine", "device", "torch")}
+    mean, found = statistics.fmean, report["summary"]
     engine = (
         sum(life["written"] for life in lives),
         mean(life["first"] - life["arrived"] for life in lives),
         mean((life["finished"] - life["first"]) / (life["written"] - 1) for life in lives if life["written"] > 1),
         mean(life["finished"] - life["arrived"] for life in lives),
     )
-    found = report["summary"]
     ours = (sum(row["output_tokens"] for row in report["requests"]), *(found[name]["mean"] for name in ("ttft", "tpot", "latency")))
-    return Compared(concurrency, requests, *zip(ours, engine), circumstances())
+    return Compared(report, *zip(ours, engine))
 
 
 def circumstances() -> dict[str, Any]:
     load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
-    return {"cores": os.cpu_count(), "load_average": load, "python": sys.version.split()[0]}
+    return {"cores": os.cpu_count(), "load_average": load, "python": sys.version.split()[0], "realtime": realtime()}
 
 
-# ---- what is printed
+def realtime() -> bool:
+    return hasattr(os, "sched_getscheduler") and os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR)
+
+
+# ---- what is printed and kept
 
 
 def main(argv: list[str]) -> int:
@@ -245,28 +263,66 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--interval", type=float, default=0.02, help="seconds between the chunks of a stream")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--own", action="store_true", help="also against our own engine's trace (starts a service)")
+    parser.add_argument("--write", action="store_true", help="with --own: keep it in data/measured/meter-own.json")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args(argv)
-    if min(args.streams, args.rounds) < 1 or args.chunks < 2 or args.interval <= 0:
-        parser.error("--streams and --rounds: at least 1; --chunks: at least 2; --interval: more than 0")
+    if min(args.streams, args.rounds) < 1 or args.chunks <= PROBE_TOKENS or args.interval <= 0:  # shorter answers are the meter finding out how to speak
+        parser.error(f"--streams and --rounds: at least 1; --chunks: more than {PROBE_TOKENS}; --interval: more than 0")
     found = [clocked(args.streams, args.chunks, args.interval, together, args.rounds) for together in (True, False)]
-    own = [compared(concurrency, 8 * concurrency, 64) for concurrency in (1, 8)] if args.own else []
+    own = {at_a_time: compared(replace(OWN, concurrency=at_a_time, requests=8 * at_a_time)) for at_a_time in (4, 1, 8)} if args.own else {}
+    if args.write and own:
+        print(write(found, own[4], f"python -m compute bench meter {' '.join(argv)}"), file=sys.stderr)
     if args.json:
-        print(json.dumps([asdict(one) for one in (*found, *own)], ensure_ascii=False, indent=2))
+        print(json.dumps([asdict(one) for one in (*found, *own.values())], ensure_ascii=False, indent=2))
         return 0
     print(f"{args.streams} streams, {args.chunks} chunks each, one every {1e3 * args.interval:g} ms; {args.rounds} rounds in turn; {found[0].conditions}")
     print(f"{'error of a gap, ms':34}{'median':>10}{'p99':>10}{'worst':>10}   (median of the rounds, worst of all)")
     for one in found:
         for name, rounds in (("the meter", one.meter), ("a bare loop", one.bare)):
-            numbers = (statistics.median(r.median for r in rounds), statistics.median(r.p99 for r in rounds), max(r.worst for r in rounds))
-            print(f"{name + (', all together' if one.together else ', each on its own'):34}" + "".join(f"{1e3 * n:10.3f}" for n in numbers))
-    for one in own:
-        print(f"\nour own engine, {one.concurrency} at a time, {one.requests} requests; {one.conditions}")
+            print(f"{name + (', all together' if one.together else ', each on its own'):34}" + "".join(f"{1e3 * n:10.3f}" for n in over(rounds)))
+    for one in own.values():
+        plan = one.report["plan"]
+        print("\nthe first token from outside comes with the way through HTTP, checks and threads, which the engine's trace does not know" * (one is own[4]))
+        print(f"\nour own engine, {plan['concurrency']} at a time, {plan['requests']} requests; load average {one.report['conditions']['load_average']}")
         print(f"{'':22}{'meter':>12}{'trace':>12}{'apart':>10}")
         for name in ("tokens", "ttft", "tpot", "latency"):
             ours, theirs = getattr(one, name)
             print(f"{name:22}{ours:12.5g}{theirs:12.5g}{100 * (ours / theirs - 1):9.2f}%")
     return 0
+
+
+def over(rounds: tuple[Errors, ...]) -> tuple[float, float, float]:
+    """(median of the medians, median of the p99, worst of all)"""
+    return statistics.median(r.median for r in rounds), statistics.median(r.p99 for r in rounds), max(r.worst for r in rounds)
+
+
+def write(found: list[Clocked], own: Compared, command: str) -> Path:
+    """The run on our own engine with its report, which the page replays, and the figures that prose may name."""
+    report, summary, entries = own.report, own.report["summary"], {}
+    plan, around = report["plan"], {k: report["conditions"][k] for k in ("machine", "device", "torch", "load_average", "clock", "fingerprint")}
+    measured = around | {k: plan[k] for k in ("loop", "concurrency", "requests", "prompt_tokens", "output_tokens", "seed")}
+    clocks = found[0].conditions | {"streams": found[0].streams, "interval_seconds": found[0].interval, "rounds": len(found[0].meter)}
+    worse = [max(pair) for pair in zip(*(over(one.meter) for one in found))]  # of the two ways in which streams can come
+
+    def keep(key: str, value: float | None, unit: str, n: int, conditions: dict[str, Any], zh: str, en: str) -> None:
+        entries[f"serving.meter.{key}"] = {"value": value, "unit": unit, "kind": "measured", "conditions": conditions, "says": {"zh": zh, "en": en}, "n": n}
+
+    gaps = sum(r.gaps for r in found[0].meter)
+    keep("gap_error.median", worse[0], "s", gaps, clocks, "测量端给间隔带来的误差，中位数", "error that the meter adds to a gap, median")
+    keep("gap_error.p99", worse[1], "s", gaps, clocks, "测量端给间隔带来的误差，p99", "error that the meter adds to a gap, p99")
+    for name, zh, en in (("ttft", "首个 token 的时间", "time to the first token"), ("tpot", "之后每个 token 的时间", "time of each later token")):
+        for p in ("p50", "p99"):
+            keep(f"own.{name}.{p}", summary[name][p], "s", summary[name]["n"], measured, f"{zh}，{p}，本机自带引擎", f"{en}, {p}, our own engine on this machine")
+        ours, theirs = getattr(own, name)
+        via = ("（含 HTTP、检查参数与线程之间的路程）", " (with the way through HTTP, checks and threads)") if name == "ttft" else ("", "")
+        keep(f"own.{name}.apart", abs(ours / theirs - 1), "ratio", summary[name]["n"], measured,
+             f"{zh}：从外面测得的均值与引擎自己的记录相差{via[0]}", f"{en}: mean measured from outside, apart from the engine's own trace{via[1]}")  # fmt: skip
+    for name, unit, zh, en in (("tokens_per_second", "token/s", "吞吐", "throughput"), ("requests_per_second", "request/s", "每秒完成的请求", "requests finished a second")):
+        keep(f"own.{name}", summary[name], unit, summary["done"], measured, f"{zh}，本机自带引擎", f"{en}, our own engine on this machine")
+    file = precompute.write_measured("meter-own", entries, command)
+    compact = json.dumps(report, ensure_ascii=False, allow_nan=False)
+    file.write_text(file.read_text("utf-8").rstrip().removesuffix("}").rstrip() + f',\n "report": {compact}\n}}\n', "utf-8")
+    return file
 
 
 if __name__ == "__main__":
