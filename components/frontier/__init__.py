@@ -8,7 +8,7 @@ from typing import Any
 
 from components import Guess, Readout, Scene, Stage, View, Widget, parameters
 from components.controls import Choice, Stops
-from components.text import Words, amount, digits, short
+from components.text import Words, amount, digits
 from compute import calibrated, facts
 from compute.calibrated import Parallel, Precision
 from compute.facts import ChipName, ModelName
@@ -123,11 +123,12 @@ def _wall(result: Result, scene: Scene) -> list[str]:
     return [scene.words("wall.name", fits=f"{memory.fits:,}"), scene.words("wall.missing", n=f"{beyond:,}", bytes=amount(memory.missing_bytes(beyond), "B", scene.lang))]
 
 
-def _shown(values: list[float], unit: str, lang: str) -> tuple[str, str]:
+def _shown(values: list[float], unit: str) -> tuple[str, str]:
     """Several values in one unit, that of the largest: ("25.2 | 31.5", "ms")."""
-    largest = max(values)
-    prefix = {"s": (("ms", 1e-3) if largest < 1 else ("s", 1.0))}.get(unit, (short(largest, unit, lang)[1], 1.0))
-    return " | ".join(("×" if unit == "×" else "") + digits(value / prefix[1]) for value in values), prefix[0]
+    name, scale = ("ms", 1e-3) if unit == "s" and max(values) < 1 else (unit, 1.0)
+    if unit == "×":
+        return " | ".join(f"×{digits(value)}" for value in values), ""
+    return " | ".join(digits(value / scale) for value in values), name
 
 
 def _readouts(result: Result, scene: Scene) -> tuple[Readout, ...]:
@@ -141,9 +142,9 @@ def _readouts(result: Result, scene: Scene) -> tuple[Readout, ...]:
     def figure(id: str, of, unit: str, note: str) -> Readout:
         if result.main.chosen is None:
             return Readout(words(f"readout.{id}"), "–", "", "", words("note.refused"))
-        now = _shown([of(curve) for curve in result.curves], unit, lang)
-        before = scene.before and scene.before.main.chosen and _shown([of(curve) for curve in scene.before.curves], unit, lang)
-        return Readout(words(f"readout.{id}"), now[0], now[1].replace("token/s", ""), words("before", value=" ".join(before).strip()) if before and before != now else "", note)
+        now = _shown([of(curve) for curve in result.curves], unit)
+        before = scene.before and scene.before.main.chosen and _shown([of(curve) for curve in scene.before.curves], unit)
+        return Readout(words(f"readout.{id}"), now[0], "" if unit == "token/s" else now[1], words("before", value=" ".join(before).strip()) if before and before != now else "", note)
 
     best = [curve.best for curve in result.curves]
     sold = words("note.sold", rate=" | ".join(digits(point.tokens_per_second) if point else "0" for point in best)) if any(best) else words("note.none")
