@@ -156,6 +156,7 @@ def update(page: Page, widget: str, control: str, act, rounds: int) -> Update:
 LESSON_ONE = f"/roofline?{SKIPPED}"
 OVERLAY = "/speculative?overlay.guess=skip"
 QUANTIZATION = "/quantization?grid.2.guess=skip"
+SERVING = "/serving?" + "&".join(f"{key}.guess=skip" for key in ("frontier", "chunked-prefill", "judged", "load-lab", "load-lab.2", "tokenizers"))
 
 
 def updates(browser, url: str, rounds: int) -> list[Update]:
@@ -169,6 +170,9 @@ def updates(browser, url: str, rounds: int) -> list[Update]:
         (OVERLAY, "overlay", "temperature, arrow keys", lambda page: by_key(page, "overlay", "temperature")),
         (QUANTIZATION, "grid.2", "outlier, arrow keys", lambda page: by_key(page, "grid.2", "outlier")),
         (QUANTIZATION, "real-row", "row, arrow keys", lambda page: by_key(page, "real-row", "row")),
+        (SERVING, "frontier", "TPOT target, arrow keys", lambda page: by_key(page, "frontier", "tpot_target")),
+        (SERVING, "chunked-prefill", "prompt, arrow keys", lambda page: by_key(page, "chunked-prefill", "prompt")),
+        (SERVING, "load-lab.2", "rate, arrow keys", lambda page: by_key(page, "load-lab.2", "rate")),
     ):  # a page of its own each: the watcher of one would see the other's key
         page = visit(browser, url, address, lang="zh")
         if address == LESSON_ONE:
