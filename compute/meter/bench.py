@@ -32,6 +32,7 @@ from compute.meter import served
 from compute.meter.client import Target
 from compute.meter.endpoints import ROOT
 from compute.meter.loads import PROBE_TOKENS
+from compute.meter.prompts import word
 from compute.meter.report import Plan, percentile
 
 OWN = Plan(prompt_tokens=64, output_tokens=32, warmup=8, ttft_target=0.1, tpot_target=0.02)  # as the page begins, but for how many at a time
@@ -152,7 +153,7 @@ def by_the_meter(port: int, streams: int, chunks: int, interval: float) -> list[
                "--concurrency", str(streams), "--requests", str(streams), "--output-tokens", str(chunks)]  # fmt: skip
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120 + 4 * chunks * interval)
     report = json.loads(ran.stdout)
-    return [(f"{report['conditions']['run']}-{row['id']}", row["chunks"]) for row in report["requests"]]
+    return [(word(report["conditions"]["run"], row["id"]), row["chunks"]) for row in report["requests"]]
 
 
 def by_a_bare_loop(port: int, streams: int, chunks: int, interval: float) -> list[tuple[str, list[float]]]:

@@ -98,7 +98,7 @@ class Run:
 
     async def _acquaint(self) -> bool:
         """Finds model, protocol and parameters by asking. False where that failed, with the row that says why."""
-        asking = Asking(0, perf_counter())
+        asking, unheard = Asking(0, perf_counter()), None
         try:
             if not self.target.model:
                 self.target = replace(self.target, model=await first_model(self.pool, self.target, self.patience))
@@ -113,7 +113,11 @@ class Run:
             other = asking.why and self.dialect.without(asking.why, self.target.api is None)
             if not other:
                 break
+            if other.api != self.dialect.api:
+                unheard = asking.why
             self.dialect, asking.why = other, None
+        if asking.why and asking.why.status in (404, 405, 501) and unheard:  # it has neither: then what it said first is the reason
+            asking.why = unheard
         self.server, self.fingerprint = asking.server, shown(asking.fingerprint)
         if asking.why and asking.why.kind != "empty":  # a few tokens may well be an end, or half a character
             self.errors.append(asking.measured(self.zero))
@@ -175,8 +179,8 @@ class Run:
         return {
             "api": self.dialect.api, "usage": self.counts, "ignore_eos": "ignore_eos" in options, "temperature": 0 if "temperature" in options else None,
             "characters_per_token": round(self.prompts.characters_per_token, 3), "characters_per_token_from": "usage" if self.counts else "guess",
-            "run": self.prompts.run, "server": self.server, "fingerprint": self.fingerprint, "clock": "kernel" if self.lags else "process", "python": platform.python_version(), "cores": os.cpu_count(),
-            "load_average": self.load, "read_late": record(spread(self.lags)) if self.ended else None,
+            "run": self.prompts.run, "server": self.server, "fingerprint": self.fingerprint, "clock": "kernel" if self.lags else "process",
+            "python": platform.python_version(), "cores": os.cpu_count(), "load_average": self.load, "read_late": record(spread(self.lags)) if self.ended else None,
         }  # fmt: skip
 
 

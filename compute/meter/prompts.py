@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from random import Random
 
@@ -17,14 +18,19 @@ def text() -> str:
     return " ".join(" ".join((TEXTS / f"{name}.txt").read_text("utf-8").split()) for name in FILES)
 
 
+def word(run: str, n: int) -> str:
+    """By which a prompt differs from every other one from its first token on."""
+    return sha256(f"{run} {n}".encode()).hexdigest()[:8]
+
+
 class Prompts:
-    """The n-th begins with a line that names run and number, then goes on with a piece of text from a place that the seed chooses."""
+    """The n-th begins with a word made of run and number, then goes on with a piece of text from a place that the seed chooses."""
 
     def __init__(self, run: str, seed: int, tokens: int, characters_per_token: float = GUESSED):
         self.run, self.seed, self.tokens, self.characters_per_token = run, seed, tokens, characters_per_token
 
     def __getitem__(self, n: int) -> str:
-        head, pieces = f"{self.run}-{n}: ", text()
+        head, pieces = f"{word(self.run, n)}: ", text()
         length = max(1, round(self.tokens * self.characters_per_token) - len(head))
         start = Random(f"{self.seed} {n}").randrange(len(pieces))
         start = pieces.find(" ", start) + 1  # from the beginning where there is none

@@ -103,10 +103,11 @@ def test_prompt_lengths_follow_the_server_s_own_count():
 
 
 def test_prompts_are_real_text_and_share_no_beginning():
-    """Catches a cache of prefixes that answers for the model: within a run, and from the run before with the same seed."""
+    """Catches a cache of prefixes that answers for the model: within a run, and from the run before with the same seed. A cache may
+    know a prompt by its first few tokens."""
     prompts, again = Prompts("run1", 0, 100), Prompts("run2", 0, 100)
-    beginnings = {prompt[:12] for n in range(300) for prompt in (prompts[n], again[n])}
-    assert len(beginnings) == 600
+    beginnings = {prompt[:8] for n in range(300) for prompt in (prompts[n], again[n])}
+    assert len(beginnings) == 600 and len({beginning[:2] for beginning in beginnings}) > 200
     assert all(len(prompts[n]) == 400 for n in range(50))
     everything = " ".join(" ".join((TEXTS / f"{name}.txt").read_text("utf-8").split()) for name in FILES)
     assert prompts[7].partition(": ")[2] in everything and prompts[7].partition(": ")[2] == again[7].partition(": ")[2]
@@ -129,6 +130,16 @@ def test_a_server_that_only_chats():
     assert fake.requests[-1].body["messages"][0]["role"] == "user"
     with Fake(chats) as fake:
         assert measure(fake, api="completions").errors[0].kind == "http"
+
+
+def test_a_model_that_is_not_there_is_the_reason_and_not_the_missing_chat():
+    """Catches the words of the second protocol, which was only tried, in the place of those that help."""
+
+    async def no_such_model(request):
+        yield plain(404, {"error": {"message": "no chat here" if "chat" in request.path else "no model called m"}})
+
+    with Fake(no_such_model) as fake:
+        assert [row.says["en"] for row in measure(fake).errors] == ["status 404: no model called m"]
 
 
 def test_a_server_that_knows_no_extras():
