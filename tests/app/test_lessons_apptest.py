@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 from collections import Counter
+from math import log
 from typing import Any, Iterator, NamedTuple
 
 import pytest
@@ -250,6 +251,10 @@ BY_HAND = {  # (lesson, item) → the answer, written out
     ("batching", "blocks"): 63,
     ("batching", "copies"): 3,
     ("quantization", "bits"): 4 + 16 / 64,
+    ("serving", "end-to-end"): 0.5 + 250 * 0.04,
+    ("serving", "goodput"): 3 / 5,
+    ("serving", "load"): log(100) / (1 - 0.9),
+    ("serving", "characters"): 60 * 800 / 500,
     ("quantization", "by-hand"): 2 * 0.2,
 }
 
