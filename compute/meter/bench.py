@@ -204,13 +204,16 @@ def gap_errors(sent: list[float], heard: list[float]) -> Iterator[float]:
 
 @dataclass(frozen=True)
 class Compared:
-    """Means over the same requests, in seconds: (as the meter saw them, as the engine's trace has them)."""
+    """Means over the same requests, in seconds: (as the meter saw them, as the engine's trace has them). way: medians of how long a
+    request was under way to the engine (HTTP, checks, threads), which the engine's trace does not know, and a token from it; the two
+    clocks are set by the quickest token, which is taken to have needed no time."""
 
     report: dict[str, Any]
     tokens: tuple[int, int]
     ttft: tuple[float, float]
     tpot: tuple[float, float]
     latency: tuple[float, float]
+    way: tuple[float, float]
 
 
 def compared(plan: Plan) -> Compared:
@@ -242,7 +245,10 @@ def compared(plan: Plan) -> Compared:
         mean(life["finished"] - life["arrived"] for life in lives),
     )
     ours = (sum(row["output_tokens"] for row in report["requests"]), *(found[name]["mean"] for name in ("ttft", "tpot", "latency")))
-    return Compared(report, *zip(ours, engine))
+    pairs = list(zip(sorted(report["requests"], key=lambda row: row["sent"]), lives, strict=True))
+    out = [row["first"] - life["first"] for row, life in pairs]
+    way = (statistics.median(life["arrived"] - row["sent"] for row, life in pairs) + min(out), statistics.median(out) - min(out))
+    return Compared(report, *zip(ours, engine), way)
 
 
 def circumstances() -> dict[str, Any]:
@@ -283,12 +289,12 @@ def main(argv: list[str]) -> int:
             print(f"{name + (', all together' if one.together else ', each on its own'):34}" + "".join(f"{1e3 * n:10.3f}" for n in over(rounds)))
     for one in own.values():
         plan = one.report["plan"]
-        print("\nthe first token from outside comes with the way through HTTP, checks and threads, which the engine's trace does not know" * (one is own[4]))
         print(f"\nour own engine, {plan['concurrency']} at a time, {plan['requests']} requests; load average {one.report['conditions']['load_average']}")
         print(f"{'':22}{'meter':>12}{'trace':>12}{'apart':>10}")
         for name in ("tokens", "ttft", "tpot", "latency"):
             ours, theirs = getattr(one, name)
             print(f"{name:22}{ours:12.5g}{theirs:12.5g}{100 * (ours / theirs - 1):9.2f}%")
+        print(f"a request was {1e3 * one.way[0]:.1f} ms under way to the engine, a token {1e3 * one.way[1]:.1f} ms from it")
     return 0
 
 
@@ -315,11 +321,13 @@ def write(found: list[Clocked], own: Compared, command: str) -> Path:
         for p in ("p50", "p99"):
             keep(f"own.{name}.{p}", summary[name][p], "s", summary[name]["n"], measured, f"{zh}，{p}，本机自带引擎", f"{en}, {p}, our own engine on this machine")
         ours, theirs = getattr(own, name)
-        via = ("（含 HTTP、检查参数与线程之间的路程）", " (with the way through HTTP, checks and threads)") if name == "ttft" else ("", "")
+        via = ("（含请求到引擎的路程）", " (with the request's way to the engine)") if name == "ttft" else ("", "")
         keep(f"own.{name}.apart", abs(ours / theirs - 1), "ratio", summary[name]["n"], measured,
              f"{zh}：从外面测得的均值与引擎自己的记录相差{via[0]}", f"{en}: mean measured from outside, apart from the engine's own trace{via[1]}")  # fmt: skip
     for name, unit, zh, en in (("tokens_per_second", "token/s", "吞吐", "throughput"), ("requests_per_second", "request/s", "每秒完成的请求", "requests finished a second")):
         keep(f"own.{name}", summary[name], unit, summary["done"], measured, f"{zh}，本机自带引擎", f"{en}, our own engine on this machine")
+    keep("own.way_in", own.way[0], "s", plan["requests"], measured, "请求到引擎的路程：HTTP、检查、线程，中位数", "a request's way to the engine: HTTP, checks, threads; median")
+    keep("own.way_out", own.way[1], "s", plan["requests"], measured, "token 从引擎回来的路程，比最快的多出，中位数", "a token's way from the engine beyond the quickest one's, median")
     file = precompute.write_measured("meter-own", entries, command)
     compact = json.dumps(report, ensure_ascii=False, allow_nan=False)
     file.write_text(file.read_text("utf-8").rstrip().removesuffix("}").rstrip() + f',\n "report": {compact}\n}}\n', "utf-8")

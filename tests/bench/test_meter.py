@@ -49,4 +49,4 @@ def test_what_is_kept_is_a_report_and_its_figures(tmp_path, monkeypatch):
     entries = precompute.timings(tmp_path / "measured")
     assert kept["report"] == own.report and kept["report"]["endpoint"]["name"] == "own"
     assert entries["serving.meter.own.ttft.p50"]["value"] == own.report["summary"]["ttft"]["p50"]
-    assert all(entry["conditions"] and entry["says"]["zh"] for entry in entries.values()) and len(entries) == 10
+    assert all(entry["conditions"] and entry["says"]["zh"] for entry in entries.values()) and len(entries) == 12
