@@ -42,7 +42,7 @@ function steps(most, count = 5) {   // of a linear axis from zero
 }
 
 function decades(low, high, most = 6) {   // of a logarithmic one: 1, 3, 10; closer where the range is small
-  for (const parts of [[1, 3], [1, 2, 5], [1, 1.5, 2, 3, 5, 7], [1, 1.2, 1.4, 1.6, 1.8, 2, 2.2, 2.5, 2.8, 3.2, 3.6, 4, 4.5, 5, 6, 7, 8, 9]].reverse()) {
+  for (const parts of [[1], [1, 3], [1, 2, 5], [1, 1.5, 2, 3, 5, 7], [1, 1.2, 1.4, 1.6, 1.8, 2, 2.2, 2.5, 2.8, 3.2, 3.6, 4, 4.5, 5, 6, 7, 8, 9]].reverse()) {
     const found = [];
     for (let k = Math.floor(Math.log10(low)); k <= Math.ceil(Math.log10(high)); k++) for (const part of parts) if (part * 10 ** k >= low * 0.999 && part * 10 ** k <= high * 1.001) found.push(+(part * 10 ** k).toPrecision(3));
     if (found.length <= most) return found;
@@ -234,8 +234,8 @@ function bars(one, x, y, w, base, tools) {
   let out = text(x, y + 4, tools.words(one.id), strong) + text(x, y + 22, one.says, 'class="small muted"');
   one.counts.forEach((count, n) => {
     if (!count) return;
-    const from = X(edges[n]), to = X(edges[n + 1]), cut = Math.min(Math.max(X(one.target), from), to), h = base - Y(count);
-    out += rect(from, Y(count), cut - from - (cut === to ? 0.6 : 0), h, tone, 'fill-opacity=".85"') + (cut < to ? rect(cut, Y(count), to - cut - 0.6, h, 'url(#lab-late)', `stroke="${c('rejected')}" stroke-width=".8"`) : '');
+    const from = X(edges[n]), to = X(edges[n + 1]), space = to - from > 3 ? 0.6 : 0, cut = Math.min(Math.max(X(one.target), from), to), h = base - Y(count);
+    out += rect(from, Y(count), cut - from - (cut === to ? space : 0), h, tone, 'fill-opacity=".85"') + (cut < to ? rect(cut, Y(count), to - cut - space, h, 'url(#lab-late)', `stroke="${c('rejected')}" stroke-width=".8"`) : '');
   });
   out += line(`M${r(x)} ${base}h${r(w)}`, c('hairline')) + line(`M${r(X(one.target))} ${top - 6}V${base}`, c('ink'), 'stroke-width="1.4" stroke-dasharray="2 3"');
   let end = -1e9;
@@ -246,9 +246,10 @@ function bars(one, x, y, w, base, tools) {
     out += text(at, base + 18, said, 'class="small figure muted" text-anchor="middle"');
     end = at + wide / 2;
   }
-  const marks = one.marks.filter(([, v]) => v !== null), close = marks.length === 2 && X(marks[1][1]) - X(marks[0][1]) < tools.measure('p50', 13) + 22;
+  const marks = one.marks.filter(([, v]) => v !== null), wide = tools.measure('p50', 13), full = (v) => X(v) + 8 + wide > x + w;
+  const close = marks.length === 2 && X(marks[1][1]) - X(marks[0][1]) < (full(marks[1][1]) ? 2 * wide + 26 : wide + 22);
   marks.forEach(([name, v], n) => {
-    const left = (n === 0 && close) || X(v) + 8 + tools.measure(name, 13) > x + w;
+    const left = (n === 0 && close) || full(v);
     out += `<path d="M${r(X(v))} ${base + 22}l5 9h-10Z" fill="${c('ink')}"/>` + text(X(v) + (left ? -8 : 8), base + 33, name, `class="small" text-anchor="${left ? 'end' : 'start'}"`);
   });
   return out;
