@@ -206,14 +206,14 @@ def gap_errors(sent: list[float], heard: list[float]) -> Iterator[float]:
 class Compared:
     """Means over the same requests, in seconds: (as the meter saw them, as the engine's trace has them). way: medians of how long a
     request was under way to the engine (HTTP, checks, threads), which the engine's trace does not know, and a token from it; the two
-    clocks are set by the quickest token, which is taken to have needed no time."""
+    clocks are set by the quickest token, which is taken to have needed no time. Only of requests one at a time it is known which is which."""
 
     report: dict[str, Any]
     tokens: tuple[int, int]
     ttft: tuple[float, float]
     tpot: tuple[float, float]
     latency: tuple[float, float]
-    way: tuple[float, float]
+    way: tuple[float, float] | None
 
 
 def compared(plan: Plan) -> Compared:
@@ -245,6 +245,8 @@ def compared(plan: Plan) -> Compared:
         mean(life["finished"] - life["arrived"] for life in lives),
     )
     ours = (sum(row["output_tokens"] for row in report["requests"]), *(found[name]["mean"] for name in ("ttft", "tpot", "latency")))
+    if plan.concurrency > 1:
+        return Compared(report, *zip(ours, engine), None)
     pairs = list(zip(sorted(report["requests"], key=lambda row: row["sent"]), lives, strict=True))
     out = [row["first"] - life["first"] for row, life in pairs]
     way = (statistics.median(life["arrived"] - row["sent"] for row, life in pairs) + min(out), statistics.median(out) - min(out))
@@ -276,9 +278,9 @@ def main(argv: list[str]) -> int:
     if min(args.streams, args.rounds) < 1 or args.chunks <= PROBE_TOKENS or args.interval <= 0:  # shorter answers are the meter finding out how to speak
         parser.error(f"--streams and --rounds: at least 1; --chunks: more than {PROBE_TOKENS}; --interval: more than 0")
     found = [clocked(args.streams, args.chunks, args.interval, together, args.rounds) for together in (True, False)]
-    own = {at_a_time: compared(replace(OWN, concurrency=at_a_time, requests=8 * at_a_time)) for at_a_time in (4, 1, 8)} if args.own else {}
+    own = {at_a_time: compared(replace(OWN, concurrency=at_a_time, requests=max(32, 8 * at_a_time))) for at_a_time in (4, 1, 8)} if args.own else {}
     if args.write and own:
-        print(write(found, own[4], f"python -m compute bench meter {' '.join(argv)}"), file=sys.stderr)
+        print(write(found, own[4], own[1], f"python -m compute bench meter {' '.join(argv)}"), file=sys.stderr)
     if args.json:
         print(json.dumps([asdict(one) for one in (*found, *own.values())], ensure_ascii=False, indent=2))
         return 0
@@ -294,7 +296,8 @@ def main(argv: list[str]) -> int:
         for name in ("tokens", "ttft", "tpot", "latency"):
             ours, theirs = getattr(one, name)
             print(f"{name:22}{ours:12.5g}{theirs:12.5g}{100 * (ours / theirs - 1):9.2f}%")
-        print(f"a request was {1e3 * one.way[0]:.1f} ms under way to the engine, a token {1e3 * one.way[1]:.1f} ms from it")
+        if one.way:
+            print(f"a request was {1e3 * one.way[0]:.1f} ms under way to the engine, a token {1e3 * one.way[1]:.1f} ms from it")
     return 0
 
 
@@ -303,8 +306,8 @@ def over(rounds: tuple[Errors, ...]) -> tuple[float, float, float]:
     return statistics.median(r.median for r in rounds), statistics.median(r.p99 for r in rounds), max(r.worst for r in rounds)
 
 
-def write(found: list[Clocked], own: Compared, command: str) -> Path:
-    """The run on our own engine with its report, which the page replays, and the figures that prose may name."""
+def write(found: list[Clocked], own: Compared, alone: Compared, command: str) -> Path:
+    """The run on our own engine with its report, which the page replays, and the figures that prose may name. alone: one request at a time."""
     report, summary, entries = own.report, own.report["summary"], {}
     plan, around = report["plan"], {k: report["conditions"][k] for k in ("machine", "device", "torch", "load_average", "clock", "fingerprint")}
     measured = around | {k: plan[k] for k in ("loop", "concurrency", "requests", "prompt_tokens", "output_tokens", "seed")}
@@ -326,8 +329,10 @@ def write(found: list[Clocked], own: Compared, command: str) -> Path:
              f"{zh}：从外面测得的均值与引擎自己的记录相差{via[0]}", f"{en}: mean measured from outside, apart from the engine's own trace{via[1]}")  # fmt: skip
     for name, unit, zh, en in (("tokens_per_second", "token/s", "吞吐", "throughput"), ("requests_per_second", "request/s", "每秒完成的请求", "requests finished a second")):
         keep(f"own.{name}", summary[name], unit, summary["done"], measured, f"{zh}，本机自带引擎", f"{en}, our own engine on this machine")
-    keep("own.way_in", own.way[0], "s", plan["requests"], measured, "请求到引擎的路程：HTTP、检查、线程，中位数", "a request's way to the engine: HTTP, checks, threads; median")
-    keep("own.way_out", own.way[1], "s", plan["requests"], measured, "token 从引擎回来的路程，比最快的多出，中位数", "a token's way from the engine beyond the quickest one's, median")
+    count = alone.report["plan"]["requests"]
+    single = measured | {"concurrency": 1, "requests": count, "load_average": alone.report["conditions"]["load_average"]}
+    keep("own.way_in", alone.way[0], "s", count, single, "请求到引擎的路程：HTTP、检查、线程，中位数", "a request's way to the engine: HTTP, checks, threads; median")
+    keep("own.way_out", alone.way[1], "s", count, single, "token 从引擎回来的路程，比最快的多出，中位数", "a token's way from the engine beyond the quickest one's, median")
     file = precompute.write_measured("meter-own", entries, command)
     compact = json.dumps(report, ensure_ascii=False, allow_nan=False)
     file.write_text(file.read_text("utf-8").rstrip().removesuffix("}").rstrip() + f',\n "report": {compact}\n}}\n', "utf-8")

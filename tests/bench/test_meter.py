@@ -42,9 +42,10 @@ def test_what_is_kept_is_a_report_and_its_figures(tmp_path, monkeypatch):
     assert ran.returncode == 0, ran.stderr
     assert [one["together"] for one in json.loads(ran.stdout)] == [True, False]
     found = [bench.clocked(2, 9, 0.01, True, 1)]
-    own = bench.compared(bench.replace(bench.OWN, concurrency=2, requests=4, output_tokens=5))
-    assert own.tokens[0] == own.tokens[1] == 20
-    file = bench.write(found, own, "python -m compute bench meter --own --write")
+    own, alone = (bench.compared(bench.replace(bench.OWN, concurrency=at_a_time, requests=4, output_tokens=5)) for at_a_time in (2, 1))
+    assert own.tokens[0] == own.tokens[1] == 20 and own.way is None
+    assert alone.way[0] > 0 and alone.way[1] >= 0, "a request reached the engine before it was sent"
+    file = bench.write(found, own, alone, "python -m compute bench meter --own --write")
     kept = json.loads(file.read_text("utf-8"))
     entries = precompute.timings(tmp_path / "measured")
     assert kept["report"] == own.report and kept["report"]["endpoint"]["name"] == "own"
