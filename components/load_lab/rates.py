@@ -10,11 +10,11 @@ import numpy as np
 from compute import numbers, serving
 from compute.batching import PolicyName
 from compute.calibrated import Precision
-from compute.claims.serving import md1_mean, md1_p99, mm1_mean, mm1_p99
 from compute.quantity import Quantity
 from compute.serving import Point, Run, Theory, load
 from compute.serving.flow import Flow, Server, flow
 from compute.serving.knee import WITHIN, largest
+from compute.serving.queues import md1_mean, md1_p99, mm1_mean, mm1_p99
 from compute.serving.requests import Floats, Kind, workload
 
 GRID = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 0.96)  # of the capacity; beyond it there is no latency to draw

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from math import exp, log
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from compute import calibrated, facts, judged, kv, roofline
 from compute.calibrated import Clock
 from compute.claims.claim import claim, computed
 from compute.quantity import Quantity
+from compute.serving.queues import md1_mean, md1_p99, mm1_mean, mm1_p99
 
 CONTEXT, FULL_BATCH = 4096, 58  # lesson 1's
 LONG = 32_768  # tokens of the prompt that comes in between
@@ -420,55 +420,6 @@ def _():
 
 
 # ---- one server and a queue: times in service times
-
-
-def mm1_mean(rho: float) -> float:
-    """Mean time in the system, waiting and service, in mean service times. M/M/1, first come first served."""
-    return 1 / (1 - rho)
-
-
-def mm1_p99(rho: float) -> float:
-    """Its 99th percentile: the time in an M/M/1 system is exponential."""
-    return log(100) / (1 - rho)
-
-
-def md1_mean(rho: float) -> float:
-    """The same where every service takes equally long (Pollaczek–Khinchine)."""
-    return 1 + rho / (2 * (1 - rho))
-
-
-def md1_p99(rho: float) -> float:
-    """Waits by Franx (2001), a sum of positive terms only: with (k − 1) services ≤ t < k,
-    P(wait ≤ t) = e^(−ρ(k − t)) · Σ_j Q(k − 1 − j) · (ρ(k − t))^j / j!, Q(m) = P(at most m + 1 in the system)."""
-    at_most = np.cumsum(_md1_numbers(rho, 400))
-
-    def within(t: float) -> float:
-        k = int(t) + 1
-        load, term, total = rho * (k - t), 1.0, 0.0
-        for j in range(k):
-            total += at_most[k - j] * term
-            term *= load / (j + 1)
-        return exp(-load) * total
-
-    low, high = 0.0, 200.0
-    while high - low > 1e-10:
-        middle = (low + high) / 2
-        low, high = (low, middle) if within(middle) >= 0.99 else (middle, high)
-    return 1 + high
-
-
-def _md1_numbers(rho: float, most: int) -> list[float]:
-    """Probabilities of 0, 1, … customers in an M/D/1 system, by Ramaswami's recursion over the tails of the arrivals in one service."""
-    arrivals = [exp(-rho)]
-    for k in range(1, most + 2):
-        arrivals.append(arrivals[-1] * rho / k)
-    tails = [1.0]
-    for k in range(most + 1):
-        tails.append(max(0.0, tails[-1] - arrivals[k]))
-    numbers = [1 - rho]
-    for i in range(1, most + 1):
-        numbers.append((numbers[0] * tails[i] + sum(numbers[j] * tails[i + 1 - j] for j in range(1, i))) / arrivals[0])
-    return numbers
 
 
 LOADS = (0.5, 0.8, 0.9, 0.95)
