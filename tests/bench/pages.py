@@ -159,7 +159,7 @@ QUANTIZATION = "/quantization?grid.2.guess=skip"
 SERVING = "/serving?" + "&".join(f"{key}.guess=skip" for key in ("frontier", "chunked-prefill", "judged", "load-lab", "load-lab.2", "tokenizers"))
 
 
-def updates(browser, url: str, rounds: int) -> list[Update]:
+def updates(browser, url: str, rounds: int, only: str) -> list[Update]:
     found = []
     for address, widget, control, act in (
         (LESSON_ONE, "time-ledger", "batch, arrow keys", lambda page: by_key(page, "time-ledger", "batch")),
@@ -171,9 +171,11 @@ def updates(browser, url: str, rounds: int) -> list[Update]:
         (QUANTIZATION, "grid.2", "outlier, arrow keys", lambda page: by_key(page, "grid.2", "outlier")),
         (QUANTIZATION, "real-row", "row, arrow keys", lambda page: by_key(page, "real-row", "row")),
         (SERVING, "frontier", "TPOT target, arrow keys", lambda page: by_key(page, "frontier", "tpot_target")),
-        (SERVING, "chunked-prefill", "prompt, arrow keys", lambda page: by_key(page, "chunked-prefill", "prompt")),
+        (SERVING + "&chunked-prefill.prompt=8192", "chunked-prefill", "prompt, arrow keys", lambda page: by_key(page, "chunked-prefill", "prompt")),
         (SERVING, "load-lab.2", "rate, arrow keys", lambda page: by_key(page, "load-lab.2", "rate")),
     ):  # a page of its own each: the watcher of one would see the other's key
+        if only not in f"{address} {widget}":
+            continue
         page = visit(browser, url, address, lang="zh")
         if address == LESSON_ONE:
             drawn(page)
@@ -255,6 +257,7 @@ def toy_page() -> Iterator[str]:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.pages", description="Time from a control's change to the changed picture, in Chromium.")
     parser.add_argument("--rounds", type=int, default=30, help="changes of each control (30)")
+    parser.add_argument("--only", default="", help="a part of the address or of an instrument's name: only those, and no players")
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")
     options = parser.parse_args(arguments)
     if options.rounds < 1:
@@ -265,7 +268,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         with chromium() as browser:
             around["chromium"] = browser.version
-            measured, played = updates(browser, url, options.rounds), plays(browser, url)
+            measured, played = updates(browser, url, options.rounds, options.only), [] if options.only else plays(browser, url)
     finally:
         end(web)
         end(service_process)
