@@ -102,10 +102,10 @@ def has_text(choice: dict[str, Any]) -> bool:
 def usage_of(usage: Any) -> Usage | None:
     """None where the server does not count, or counts nonsense."""
     match usage:
-        case {"prompt_tokens": int(prompt), "completion_tokens": int(output)} if 0 <= prompt < MOST_COUNTED and 0 <= output < MOST_COUNTED:
+        case {"prompt_tokens": int(prompt), "completion_tokens": int(output)} if bool not in (type(prompt), type(output)) and 0 <= prompt < MOST_COUNTED and 0 <= output < MOST_COUNTED:
             details = usage.get("prompt_tokens_details")
             cached = details.get("cached_tokens") if isinstance(details, dict) else None
-            return Usage(prompt, output, cached if isinstance(cached, int) else None)
+            return Usage(prompt, output, cached if type(cached) is int and 0 <= cached <= prompt else None)
     return None
 
 

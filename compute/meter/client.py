@@ -100,6 +100,12 @@ class Asking:
         self.why: Why | None = None
         self.ended = due
 
+    def keep(self, target: Target) -> None:
+        """The secret: a server may repeat the key anywhere in what it says, and whoever reads a report must not learn it."""
+        self.server, self.fingerprint = hidden(self.server, target), hidden(self.fingerprint, target)
+        if self.why:
+            self.why = replace(self.why, **{name: hidden(getattr(self.why, name), target) for name in ("en", "zh", "message")})
+
     def measured(self, zero: float) -> Measured | Failed:
         """What it came to. zero: the moment that counts as 0."""
         if self.why:
@@ -142,9 +148,9 @@ async def asked(pool: httpcore.AsyncConnectionPool, target: Target, dialect: Dia
                 asking.server_spoke = True
                 wire = response.extensions["network_stream"]
                 asking.sent = wire.sent_at
-                asking.server = next((answers.shown(value) for name, value in response.headers if name.lower() == b"server"), "")
+                asking.server = next((answers.shown(hidden(value.decode("latin-1"), target)) for name, value in response.headers if name.lower() == b"server"), "")
                 await refuse(response, target)
-                await listen(response, wire, asking, tokens, patience, limit, end)
+                await listen(response, wire, asking, target, tokens, patience, limit, end)
     except TimeoutError:
         if asking.finished:
             pass  # the text had ended, and the server only keeps the connection
@@ -163,6 +169,7 @@ async def asked(pool: httpcore.AsyncConnectionPool, target: Target, dialect: Dia
     except (httpcore.NetworkError, httpcore.RemoteProtocolError) as error:
         asking.why = broken(error, asking)
     asking.ended = perf_counter()
+    asking.keep(target)
     if asking.why is None and not asking.chunks:
         asking.why = failures.empty()
     return fresh
@@ -182,12 +189,15 @@ async def refuse(response: httpcore.Response, target: Target) -> None:
     kind = fields.get(b"content-type", "")
     if 300 <= response.status < 400:
         raise failures.redirected(response.status, answers.shown(hidden(fields.get(b"location", "?"), target), 120))
+    packed = answers.shown(fields.get(b"content-encoding", "")).lower().replace("identity", "")
     if response.status == 200 and kind.lower().startswith(EVENT_STREAM):
+        if packed:
+            raise failures.garbage(f"it is compressed ({packed}), which was not asked for", f"它压缩过（{packed}），而我们没有要求")
         return
-    body = await beginning(response, MOST_ERROR_BYTES)
+    body = b"" if packed else hidden((await beginning(response, MOST_ERROR_BYTES)).decode(errors="replace"), target).encode()
     if response.status != 200:
-        raise failures.http(response.status, answers.refusal(hidden(body.decode(errors="replace"), target).encode()), retry_after(fields))
-    named = answers.shown(kind) or "—"
+        raise failures.http(response.status, answers.refusal(body), retry_after(fields))
+    named = answers.shown(hidden(kind, target)) or "—"
     raise failures.garbage(f"{named}, not a stream of events: {answers.shown(body)}", f"{named}，不是事件流：{answers.shown(body)}")
 
 
@@ -208,11 +218,11 @@ def retry_after(fields: dict[bytes, str]) -> float | None:
 
 def hidden(text: str, target: Target) -> str:
     """The text without the key, which some servers repeat when they refuse it."""
-    return text.replace(target.key, "…") if target.key else text
+    return text.replace(target.key, "…") if target.key and target.key in text else text
 
 
 async def listen(
-    response: httpcore.Response, wire: Any, asking: Asking, tokens: int, patience: Patience, limit: asyncio.Timeout, end: float
+    response: httpcore.Response, wire: Any, asking: Asking, target: Target, tokens: int, patience: Patience, limit: asyncio.Timeout, end: float
 ) -> None:
     """Reads chunks to the end of the answer, each with the time at which the bytes that completed it had come. Raises Why and Garbage."""
     events, clock, over, set_at = Events(), asyncio.get_running_loop().time, False, 0.0
@@ -222,7 +232,7 @@ async def listen(
         if asking.bytes > patience.bytes:
             raise failures.endless_bytes(patience.bytes)
         for event in events.push(part) if not over else ():  # to the end of the response, so that the connection can be used again
-            said = answers.read(event)
+            said = answers.read(hidden(event, target))
             if said.error:
                 raise failures.gave_up(said.error)
             if said.text:
@@ -258,7 +268,8 @@ async def first_model(pool: httpcore.AsyncConnectionPool, target: Target, patien
     except TimeoutError:
         raise failures.silent(patience.first) from None
     except (ValueError, TypeError, KeyError, IndexError, RecursionError):
-        raise failures.garbage(f"no list of models: {answers.shown(body)}", f"不是模型清单：{answers.shown(body)}") from None
+        said = answers.shown(hidden(body.decode(errors="replace"), target))
+        raise failures.garbage(f"no list of models: {said}", f"不是模型清单：{said}") from None
     except httpcore.ConnectTimeout:
         raise failures.no_connection_within(patience.connect) from None
     except httpcore.ConnectError as error:

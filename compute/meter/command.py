@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from compute.errors import BadInput
 from compute.meter.report import Plan
 
 SHOWN_ERRORS = 10  # rows in the table; the JSON has all
@@ -57,6 +58,10 @@ def run(args: argparse.Namespace) -> int:
     from compute.meter.loads import Run
 
     url = checked(args.url)
+    if not 0 <= args.seconds < float("inf"):
+        raise BadInput("seconds", args.seconds, "0 or more is needed; 0 for no limit", "要填 0 或更大的数；0 表示不限时")
+    if args.json not in ("", "-"):  # before a long run, not after it
+        writable(Path(args.json))
     api = args.api or ("chat" if args.url.rstrip("/").endswith("/chat/completions") else None)
     meter = Run(Target(args.name or url, url, args.model, api, key_in(args.key_from)), plan_of(args), seconds=args.seconds, tell=teller(args.events))
     report = asyncio.run(measured(meter, args.events)).to_json()
@@ -71,6 +76,15 @@ def run(args: argparse.Namespace) -> int:
     elif args.json:
         Path(args.json).write_text(json.dumps(report, ensure_ascii=False) + "\n", encoding="utf-8")
     return 130 if report["stopped"] == "cancelled" else 0 if report["requests"] else 1
+
+
+def writable(path: Path) -> None:
+    """Raises BadInput."""
+    try:
+        with path.open("a"):
+            pass
+    except OSError as error:
+        raise BadInput("json", str(path), f"it cannot be written ({error.strerror})", f"写不了（{error.strerror}）") from None
 
 
 async def measured(meter: Any, events: bool) -> Any:

@@ -12,6 +12,7 @@ INFERENCE_LAB_ENDPOINTS names another file. On the command line the operator typ
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,10 +89,10 @@ def read(path: Path) -> dict[str, Any]:
 def target_of(name: str, values: Any) -> Target:
     """One table of the list, checked. Raises BadInput naming entry and line."""
     if not isinstance(values, dict) or "url" not in values:
-        raise BadInput(f"endpoints.{name}", str(values)[:80], 'a table with url = "…" is needed', '要一个带 url = "…" 的表')
+        raise BadInput(f"endpoints.{name}", "…", 'a table with url = "…" is needed', '要一个带 url = "…" 的表')
     for key, value in values.items():
         if key not in KEYS or not isinstance(value, KEYS[key]):
-            raise BadInput(f"endpoints.{name}.{key}", str(value)[:80], f"possible are {', '.join(KEYS)}, each a text", f"可用的是 {'、'.join(KEYS)}，都是文字")
+            raise BadInput(f"endpoints.{name}.{key}", "…", f"possible are {', '.join(KEYS)}, each a text", f"可用的是 {'、'.join(KEYS)}，都是文字")
     if values.get("api", APIS[0]) not in APIS:
         raise BadInput(f"endpoints.{name}.api", values["api"], "it must be completions or chat", "只能是 completions 或 chat")
     variable = values.get("key", "")
@@ -102,11 +103,12 @@ def key_in(variable: str) -> str:
     """The key that this environment variable holds; without a name none. Raises BadInput, which never shows the key."""
     if not variable:
         return ""
+    shown = variable[:80] if re.fullmatch("[A-Z][A-Z0-9]*(_[A-Z0-9]+)*", variable) else "…"  # anything else may be the key itself, put there by mistake
     key = os.environ.get(variable, "")
     if not key:
-        raise BadInput("key", variable[:80], "this environment variable is not set", "没有设置这个环境变量")
+        raise BadInput("key", shown, "an environment variable of this name is not set; the key itself does not belong here", "没有叫这个名字的环境变量；这里不写密钥本身")
     if not (key.isascii() and key.isprintable()):
-        raise BadInput("key", variable[:80], "what this environment variable holds cannot stand in a header", "这个环境变量里的内容不能放进请求头")
+        raise BadInput("key", shown, "what this environment variable holds cannot stand in a header", "这个环境变量里的内容不能放进请求头")
     return key
 
 

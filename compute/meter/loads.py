@@ -27,7 +27,7 @@ from compute.meter.prompts import Prompts
 from compute.meter.report import Endpoint, Failed, Measured, Plan, Report, record, spread
 
 TELL_SECONDS = 0.5
-PROBE_TOKENS = 8
+PROBE_PROMPT, PROBE_TOKENS = 64, 8  # until a server has counted, nobody knows how long a prompt is for it
 MOST_TRIES = 8  # to find out what a server refuses
 FUTILE = 8  # failures with no success, beyond one a worker: then the run ends
 LONGEST_WAIT = 5.0  # seconds that a worker waits because it was asked to come back later
@@ -98,17 +98,18 @@ class Run:
 
     async def _acquaint(self) -> bool:
         """Finds model, protocol and parameters by asking. False where that failed, with the row that says why."""
-        asking, unheard = Asking(0, perf_counter()), None
+        asking, unheard, probing = Asking(0, perf_counter()), None, self.prompts.of(min(PROBE_PROMPT, self.plan.prompt_tokens))
         try:
             if not self.target.model:
                 self.target = replace(self.target, model=await first_model(self.pool, self.target, self.patience))
         except Why as why:
             asking.why, asking.ended = why, perf_counter()
+            asking.keep(self.target)
         for _ in range(MOST_TRIES):
             if asking.why:
                 break
             asking = Asking(0, perf_counter())
-            prompt = self.prompts[-self.plan.warmup - 1]
+            prompt = probing[-self.plan.warmup - 1]
             await ask(self.pool, self.target, self.dialect, asking, prompt, min(PROBE_TOKENS, self.plan.output_tokens), self.patience)
             other = asking.why and self.dialect.without(asking.why, self.target.api is None)
             if not other:

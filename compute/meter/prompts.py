@@ -39,6 +39,10 @@ class Prompts:
             found += " " + pieces[: length - len(found)]
         return head + found[:length]
 
+    def of(self, tokens: int) -> Prompts:
+        """Of another length."""
+        return Prompts(self.run, self.seed, tokens, self.characters_per_token)
+
     def corrected(self, prompt: str, counted: int) -> Prompts:
         """After a server has counted the tokens of a prompt of this length."""
         return Prompts(self.run, self.seed, self.tokens, len(prompt) / counted)

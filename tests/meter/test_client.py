@@ -163,7 +163,7 @@ def test_a_chunk_has_the_time_of_the_bytes_that_completed_it():
     async def listen():
         asking = Asking(0, 0.0)
         async with asyncio.timeout(60) as limit:
-            await client.listen(Response(), heard, asking, 5, CALM, limit, asyncio.get_running_loop().time() + 60)
+            await client.listen(Response(), heard, asking, Target("here", "http://here/v1"), 5, CALM, limit, asyncio.get_running_loop().time() + 60)
         return asking
 
     asking = asyncio.run(listen())
@@ -211,7 +211,7 @@ QUICK = replace(CALM, first=0.3, between=0.3)
         (answer(OPEN, b"data: \xff\xfe\n\n"), CALM, "garbage", "UTF-8"),
         (answer(OPEN, text("a"), b'data: {"answer": 42}\n\n'), CALM, "garbage", "42"),
         (answer(CHUNKED, b"zz\r\nnot a length\r\n"), CALM, "garbage", "HTTP"),
-        (answer(SSE + b"Content-Encoding: gzip\r\nConnection: close\r\n\r\n", b"\x1f\x8b\x08\x00", NEVER), QUICK, "stalled", "0.3 s"),
+        (answer(SSE + b"Content-Encoding: gzip\r\nConnection: close\r\n\r\n", b"\x1f\x8b\x08\x00", NEVER), CALM, "garbage", "compressed (gzip)"),
         (answer(), CALM, "closed", "before any text"),
         (answer(b"HTTP/1.1 200 OK\r\nContent-"), CALM, "closed", "before any text"),
         (answer(OPEN), CALM, "closed", "before any text"),
@@ -268,6 +268,18 @@ def test_the_key_is_sent_and_never_shown():
         found = ask(fake, key="sk-very-secret")
     assert fake.requests[0].headers["authorization"] == "Bearer sk-very-secret"
     assert "secret" not in str(found) and "Incorrect API key" in found.says["en"] and "secret" not in repr(Target("a", "b", key="sk-very-secret"))
+
+
+@pytest.mark.parametrize("said", [
+    answer(b'HTTP/1.1 401 No\r\nConnection: close\r\n\r\n{"error": "bad key \\u0073k-very-secret"}'), answer(OPEN, text("a"), b'data: {"error": {"message": "bad key sk-very-secret"}}\n\n'),
+    answer(OPEN, b"data: " + b"x" * 50 + b" sk-very-secret\n\n"), answer(b"HTTQ sk-very-secret\r\n\r\n"),
+    answer(b"HTTP/1.1 200 OK\r\nContent-Type: text/html; k=sk-very-secret\r\nConnection: close\r\n\r\nyour key is sk-very-secret"),
+])  # fmt: skip
+def test_the_key_is_shown_nowhere(said):
+    """Catches a key in a stream's error, in garbage (also cut short), in a header, and written with escapes."""
+    with Fake(said) as fake:
+        found = ask(fake, key="sk-very-secret")
+    assert isinstance(found, Failed) and "sk-very" not in str(found), found
 
 
 def test_nothing_follows_a_redirect():

@@ -56,6 +56,8 @@ def test_what_cannot_be_measured_is_listed_with_its_reason(listed, monkeypatch):
     own, vllm, plain, bad = listing()
     assert own.trouble is None and plain.trouble is None
     assert "THE_KEY" in vllm.trouble["en"] and vllm.trouble["zh"] and "ftp" not in bad.url and "password" not in str(bad)
+    listed('[a]\nurl = "http://a/v1"\nkey = "sk-0123abc"\n[b]\nurl = "http://b/v1"\napi_key = "sk-0123abc"\n[c]\nkey = "sk-0123abc"\n')  # the key itself, put there by mistake
+    assert all(one.trouble and "sk-0123abc" not in str(one) for one in listing()[1:]) and len(listing()) == 4
     listed("not toml [")
     assert [one.name for one in listing()][0] == "own" and listing()[1].trouble
 
