@@ -83,7 +83,7 @@ def sweep(
         check(rate, requests, ttft_target, tpot_target)
     served, load = server(model, chip, policy, slots, budget, precision, tensor_parallel, clock), named(workload)
     report(0.0, "capacity")
-    most = capacity(served, load, backlog(slots), seed)
+    most = capacity(served, load, backlog(slots), seed, cancelled)
     grid = sorted({*rates} or {most.requests_per_second * part for part in GRID})
     found: dict[float, Point] = {}
 

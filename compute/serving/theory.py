@@ -83,7 +83,7 @@ def queue(
     positive("service", service)
     check(rate, requests, 1.0, 1.0)
     load, served = Service(kind), single(service)
-    most = capacity(served, load, backlog(1), seed)
+    most = capacity(served, load, backlog(1), seed, cancelled)
     run = at_rate(served, load, most, rate, requests, 1e6, 1e6, seed, cancelled=cancelled)
     rho, mu = rate * service, 1 / service
     if rho >= 1:

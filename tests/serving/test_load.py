@@ -180,7 +180,7 @@ def test_memory_that_runs_out_preempts():
 
 
 @pytest.mark.parametrize("wrong, field", [
-    ({"rate": 0.0}, "rate"), ({"rate": -1.0}, "rate"), ({"rate": float("inf")}, "rate"), ({"ttft_target": 0.0}, "ttft_target"), ({"tpot_target": -0.1}, "tpot_target"),
+    ({"rate": 0.0}, "rate"), ({"rate": -1.0}, "rate"), ({"rate": float("inf")}, "rate"), ({"rate": 1e-300}, "rate"), ({"ttft_target": 0.0}, "ttft_target"), ({"tpot_target": -0.1}, "tpot_target"),
     ({"requests": 19}, "requests"), ({"requests": 200_001}, "requests"), ({"slots": 1000}, "slots"), ({"slots": 0}, "slots"), ({"budget": 0}, "budget"),
     ({"arrive": "replay"}, "times"), ({"tensor_parallel": 5}, "tensor_parallel"), ({"slots": 150, "workload": "documents"}, "workload"),
 ])  # fmt: skip
@@ -211,6 +211,10 @@ def test_who_leaves_is_not_computed_for():
     assert len(asked) == 3
     with pytest.raises(Cancelled):
         serving.sweep(**FAST, cancelled=lambda: True)
+    asked.clear()
+    with pytest.raises(Cancelled):  # the capacity alone would take a minute
+        serving.run(policy="chunked", budget=1, slots=4, requests=20, workload="documents", cancelled=lambda: asked.append(1) or len(asked) > 2)
+    assert len(asked) == 3
 
 
 def test_served_by_name():
