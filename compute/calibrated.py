@@ -386,6 +386,10 @@ def _require(shape: ModelShape, card: Chip, precision: Precision, cards: int) ->
         if heads % cards:
             en, zh = f"it must divide the {heads} query heads of {shape.name}", f"要能整除 {shape.name} 的 {heads} 个查询头"
             raise BadInput("tensor_parallel", cards, en, zh)
+        groups = 0 if any(cache_.kind == "mla" for cache_ in shape.caches) else shape.config.get("num_key_value_heads") or heads
+        if groups % cards and cards % groups:
+            en = f"the {groups} KV heads of {shape.name} cannot be shared out among so many cards, nor copied evenly"
+            raise BadInput("tensor_parallel", cards, en, f"{shape.name} 的 {groups} 个 KV 头既不能平分到这么多卡上，也不能平均地复制")
         if not card.link_bytes_per_s:
             raise BadInput("tensor_parallel", cards, f"the link between cards is not known for {card.name}; take 1", f"不知道 {card.name} 卡间互联的带宽；请取 1")
     weights = shape.loaded_bytes(WEIGHT_BITS[precision] / 8) / cards

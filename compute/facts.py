@@ -288,6 +288,8 @@ def chip(ref: ChipRef) -> Chip:
     if missing := [k for k in needed if k not in ref]:
         raise BadInput("chip", sorted(ref), f"an object needs {', '.join(missing)}", f"对象里还缺 {', '.join(missing)}")
     memory, bandwidth, flops = (_positive(f"chip.{k}", ref[k]) for k in needed)
+    if small := next((k for k in needed if ref[k] < 1), None):  # a quotient of it would overflow
+        raise BadInput(f"chip.{small}", ref[small], "at least 1 is needed", "至少要 1")
     return Chip("inline", str(ref.get("name", "inline")), memory, bandwidth, {"bf16": flops})
 
 

@@ -38,6 +38,7 @@ SPAN = 4096  # positions of a block while it runs: when all fits to the end, no 
 MARGIN = 0.12  # of the time until the last first token: what is told of before and after it
 LEAST_STEPS = 4  # told of before and after, whatever the margin
 MOST_READS = 100_000  # sequences in all steps that read a chunk
+MOST_STEPS, MOST_WRITES = 10_000, 1_000_000  # of the readers' card, and tokens that the readers write in them
 
 Prompt = Annotated[int, Field(ge=1, le=1_000_000, description="tokens of the prompt that arrives")]
 Readers = Annotated[int, Field(ge=1, le=1024, description="sequences that are being written meanwhile")]
@@ -148,6 +149,9 @@ def stall(
             refused[mode] = {"zh": wrong.values["reason_zh"], "en": wrong.values["reason"]}
     setting = _Setting(price, prompt, readers, context, budget, tuple(mode for mode in POLICY if mode not in refused))
     setting.require_fit()
+    if setting.writes > min(MOST_STEPS, MOST_WRITES // readers):
+        en, zh = f"while it is read the {readers:,} readers would write for {setting.writes:,} steps, which is too long to tell", f"读它的这段时间里 {readers:,} 位读者要写 {setting.writes:,} 步，太长，讲不完"
+        raise BadInput("prompt", prompt, en, zh)
     before = setting.run("whole", None)
     arrives = before.steps[setting.lead].ended
     alone, moved, link = setting.alone, price.request_bytes(prompt), price.chip.link_bytes_per_s

@@ -101,6 +101,9 @@ def test_int4_stores_a_scale_for_every_128():
 @pytest.mark.parametrize("arguments, error, says", [
     ({"tensor_parallel": 5}, BadInput, "must divide the 32 query heads"),
     ({"tensor_parallel": 9}, BadInput, "at most 8"),
+    ({"model": "qwen3.8-27b", "tensor_parallel": 3}, BadInput, "the 4 KV heads"),
+    ({"model": "qwen3.8-27b", "tensor_parallel": 6}, BadInput, "the 4 KV heads"),
+    ({"chip": {"memory_bytes": 8e10, "bandwidth_bytes_per_s": 1e-300, "flops_bf16": 3e14}}, BadInput, "at least 1"),
     ({"chip": "mi300x", "tensor_parallel": 2}, BadInput, "link between cards is not known"),
     ({"chip": "a100-80g-sxm", "precision": "fp8"}, BadInput, "no 8-bit floating-point units"),
     ({"model": {"parameters": 7e9}, "tensor_parallel": 2}, BadInput, "no heads to share out"),
