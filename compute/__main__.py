@@ -164,10 +164,15 @@ def main(argv: list[str] | None = None) -> int:
     p.set_defaults(run=_verify)
     args = parser.parse_args(argv)
     try:
-        return args.run(args)
+        code = args.run(args)
+        sys.stdout.flush()
+        return code
     except LabError as e:
         print(e.message("en"), file=sys.stderr)
         return 2
+    except BrokenPipeError:  # whoever read has read enough, as head does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except KeyboardInterrupt:
         goes_on = "; what was stored stays, and the same command goes on from there" if args.command == "precompute" else ""
         print(f"stopped{goes_on}", file=sys.stderr)

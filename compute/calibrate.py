@@ -67,14 +67,16 @@ class Kernels:
 
 
 def tables(given: str | None) -> Path:
-    """The folder with one folder a card. Raises SystemExit with the way to get it."""
+    """The folder with one folder a card. Where there is none it says how to get it and exits with 2."""
     if given:
         folder = Path(given)
     else:
         found = importlib.util.find_spec("aiconfigurator_core")
         folder = Path(found.origin).parent / "systems" / "data" if found and found.origin else Path()
     if not (folder / FOLDERS["a100-80g-sxm"]).is_dir():
-        sys.exit(f"no kernel tables in {str(folder)!r}; pip install {PACKAGE}=={VERSION} --no-deps, or give --tables FOLDER (its systems/data)")
+        where = f"in {given!r}" if given else "on this machine"
+        print(f"there are no kernel tables {where}; pip install {PACKAGE}=={VERSION} --no-deps, or give --tables FOLDER (its systems/data)", file=sys.stderr)
+        sys.exit(2)
     return folder
 
 

@@ -13,6 +13,8 @@ from typing import Any
 
 log = logging.getLogger(__name__)
 
+SHOWN = 80  # characters of a name that nobody knows
+
 MESSAGES: dict[str, dict[str, str]] = {
     "bad_input": {
         "zh": "参数 {field} = {value!r} 不行：{reason_zh}。",
@@ -114,6 +116,8 @@ class UnknownName(LabError):
     codes = ("unknown_name",)
 
     def __init__(self, what: str, what_zh: str, value: Any, known: list[str]):
+        if isinstance(value, str) and len(value) > SHOWN:
+            value = value[:SHOWN] + "…"
         super().__init__("unknown_name", what=what, what_zh=what_zh, value=value, known=", ".join(known))
 
 

@@ -176,6 +176,8 @@ def complaint(e: pydantic.ValidationError, known: list[str]) -> BadInput | Unkno
         zh = zh.replace("' or '", "' 或 '")  # pydantic lists the possible values in English
     elif kind.startswith("int"):
         en, zh = "a whole number is needed", "要填整数"
+    elif kind.startswith("string"):
+        en, zh = ("a name or an object is needed", "要填名字或对象") if len(of_one) > 1 else ("a text is needed", "要填文字")
     elif kind == "list_type":
         en, zh = "a list is needed", "要填一个列表"
     elif kind.startswith(("float", "finite")):

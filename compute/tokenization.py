@@ -215,7 +215,7 @@ class Comparison:
 def compare(
     text: Text,
     tokenizers: Annotated[list[str], Field(min_length=1)] | None = None,
-    tokens_per_second: Annotated[float, Field(gt=0)] | None = None,
+    tokens_per_second: Annotated[float, Field(gt=0, le=1e12)] | None = None,
 ) -> Comparison:
     """The same text under several tokenizers, and the characters per second that the same tokens per second come to.
 
