@@ -116,10 +116,11 @@ def expected(model_kind: Kind, chip_class: str, precision: Precision, several: b
     else:
         return None
     found = summary(chosen)
-    cards = sorted({facts.chip(row.chip).name for row in chosen})
+    models, cards = (sorted({name(row) for row in chosen}) for name in (lambda row: facts.model(row.model).name, lambda row: facts.chip(row.chip).name))
     bits = sorted({row.precision for row in chosen})
+    zh, en = ("", "") if chosen is same else ("；也有别的卡或精度的", "; other cards or precisions too") if same else ("；不是这张卡或这种精度的", "; not this card or this precision")
     where = {
-        "zh": f"{found.n} 次公布的整机运行，{'、'.join(cards)}，{'、'.join(bits)}" + ("" if chosen is same else "；不是这张卡或这种精度的"),
-        "en": f"{found.n} published whole-engine runs on {', '.join(cards)} in {', '.join(bits)}" + ("" if chosen is same else "; not this card or this precision"),
+        "zh": f"{found.n} 次公布的整机运行：{'、'.join(models)}，{'、'.join(cards)}，{'、'.join(bits)}{zh}",
+        "en": f"{found.n} published whole-engine runs of {', '.join(models)} on {', '.join(cards)} in {', '.join(bits)}{en}",
     }
     return Error(found.mean, found.worst, found.n, where)
