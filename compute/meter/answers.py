@@ -66,7 +66,7 @@ def _text(data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise Garbage(f"no UTF-8: {shown(data)}", f"不是 UTF-8：{shown(data)}") from None
+        raise Garbage(f"not UTF-8: {shown(data)}", f"不是 UTF-8：{shown(data)}") from None
 
 
 def read(event: str) -> Said:
@@ -76,9 +76,9 @@ def read(event: str) -> Said:
     try:
         body = json.loads(event)
     except (ValueError, RecursionError):
-        raise Garbage(f"no JSON: {shown(event)}", f"不是 JSON：{shown(event)}") from None
+        raise Garbage(f"not JSON: {shown(event)}", f"不是 JSON：{shown(event)}") from None
     if not isinstance(body, dict):
-        raise Garbage(f"no chunk of an answer: {shown(event)}", f"不是回答的一块：{shown(event)}")
+        raise Garbage(f"not a chunk of an answer: {shown(event)}", f"不是回答的一块：{shown(event)}")
     if body.get("error"):
         return Said(error=complaint(body))
     choices, usage = body.get("choices"), usage_of(body.get("usage"))
@@ -88,7 +88,7 @@ def read(event: str) -> Said:
         choice = choices[0]
         return Said(has_text(choice), str(choice.get("finish_reason") or ""), usage, str(body.get("system_fingerprint") or ""))
     except (TypeError, KeyError, IndexError, AttributeError):
-        raise Garbage(f"no chunk of an answer: {shown(event)}", f"不是回答的一块：{shown(event)}") from None
+        raise Garbage(f"not a chunk of an answer: {shown(event)}", f"不是回答的一块：{shown(event)}") from None
 
 
 def has_text(choice: dict[str, Any]) -> bool:

@@ -179,7 +179,7 @@ def broken(error: Exception, asking: Asking) -> Why:
     """A connection cut short, or bytes that are no HTTP."""
     said = str(error).lower()
     if isinstance(error, httpcore.RemoteProtocolError) and "disconnected" not in said and "closed" not in said:
-        return failures.garbage(f"no HTTP ({answers.shown(str(error))})", f"不是 HTTP（{answers.shown(str(error))}）")
+        return failures.garbage(f"not HTTP ({answers.shown(str(error))})", f"不是 HTTP（{answers.shown(str(error))}）")
     return failures.closed(len(asking.chunks))
 
 
@@ -269,7 +269,7 @@ async def first_model(pool: httpcore.AsyncConnectionPool, target: Target, patien
         raise failures.silent(patience.first) from None
     except (ValueError, TypeError, KeyError, IndexError, RecursionError):
         said = answers.shown(hidden(body.decode(errors="replace"), target))
-        raise failures.garbage(f"no list of models: {said}", f"不是模型清单：{said}") from None
+        raise failures.garbage(f"not a list of models: {said}", f"不是模型清单：{said}") from None
     except httpcore.ConnectTimeout:
         raise failures.no_connection_within(patience.connect) from None
     except httpcore.ConnectError as error:
