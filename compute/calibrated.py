@@ -5,8 +5,9 @@ whichever takes longer. The calibrated clock goes through a step operation by op
 
     seconds = Σ launches · launch cost + √(c² + m²)    c = FLOPs / (share of the peak · peak), m = bytes / (share of the bandwidth · bandwidth)
 
-(near the ridge arithmetic and memory hide each other only in part, which the root of squares fits better than the larger of the two) with one pair of shares and one cost a launch for each kind of kernel (matrix products, attention while decoding, attention while
-reading a prompt, sums across cards). They were fitted by compute/calibrate.py on published measurements of single kernels, and
+with one pair of shares and one cost a launch for each kind of kernel (matrix products, attention while decoding, attention while
+reading a prompt, sums across cards). Near the ridge arithmetic and memory hide each other only in part, which the root of squares
+fits better than the larger of the two. They were fitted by compute/calibrate.py on published measurements of single kernels, and
 only on those; data/calibration.json keeps them. How far the clock is off was then judged on published measurements of whole
 engines (compute/judged.py). Counted as in the ideal bound: 2 FLOP per multiply-add, KV by KV heads, experts as many as the
 tokens of a step are expected to meet; otherwise than there, lm_head only for positions whose next token is wanted.
@@ -103,7 +104,8 @@ class Error:
 @dataclass(frozen=True)
 class Line:
     """A batch that is read together and then decodes to its end. step_seconds: of each token after the first, in which the context
-    has grown by one each time. tokens_per_second: generated ones of the whole batch, over first token and steps together."""
+    has grown by one each time. tokens_per_second: generated ones of the whole batch, over first token and steps together. error: of
+    that; first tokens are off by more (compute.frontier.first_token_error). None at the ideal bound, and where too few runs were published."""
 
     first_token_seconds: float
     step_seconds: list[float]

@@ -1,7 +1,7 @@
 """The clock against whole engines: what it predicts for every published run, and by how much it is off.
 
 The runs are those of data/measured-public.toml. None had a part in the fit (compute/calibrate.py reads kernels only). A row that the
-published table gives several times, for several releases of one engine, counts each time; where the setting differs it is another.
+published table gives several times, for several releases of one engine, counts each time: n counts rows, of which some tell the same twice.
 """
 
 from __future__ import annotations

@@ -23,8 +23,9 @@ Z = 1.96
 
 @dataclass(frozen=True)
 class Percentile:
-    """The time that a `share` of n requests did not exceed, and the interval that holds it with 95 % confidence: the times of two
-    ranks, by the binomial distribution, for as many requests as would tell as much if their waits did not depend on each other.
+    """The time that a `share` of n requests did not exceed, and an interval meant to hold it with 95 % confidence: the times of two
+    ranks, by the binomial distribution, for as many requests as would tell as much if their waits did not depend on each other. Against
+    M/M/1 it held it in 89 to 98 of 100 runs that were long enough to settle, and in fewer of shorter ones.
     high is None where the run is too short to bound it from above. seconds is None, with the reason, where fewer than BEYOND
     requests lie beyond it."""
 
