@@ -396,7 +396,7 @@ def _simplified(result: Result, words: Words, lang: str) -> str:
         e = result.error
         said += words("simplified.calibrated", mean=_percent(e.mean, 2), worst=f"{e.worst:+.0%}".replace("-", "−"), where=e.where[lang])
     else:
-        said += words("simplified.ideal")
+        said += words(f"simplified.{'unjudged' if p.clock == 'calibrated' else 'ideal'}")
     if result.live and result.spread:
         said += words("simplified.live", shown=f"{result.spread[0].n:,}", n=f"{run.requests:,}")
     return said if result.overload or run.settled else said + words("simplified.short", needs=f"{run.needs:,}")
