@@ -254,8 +254,9 @@ def _grade(item: quiz.Item, answer: str | None, lang: str) -> bool:
     else:
         right, truth = item.is_right(answer), ""
     verdict = "right" if right else "wrong"
-    st.markdown(f'<div class="lab-verdict lab-verdict-{verdict}" role="status"><p><strong>{_text(say(f"quiz.{verdict}"))}</strong> '
-                f"{_text(truth)}{prose.markdown(item.explanation[lang], lang, say)}</p></div>", unsafe_allow_html=True)
+    # Blank lines inside the tag: without them the whole is HTML, in which a formula stays as it was typed.
+    st.markdown(f'<div class="lab-verdict lab-verdict-{verdict}" role="status">\n\n<strong>{_text(say(f"quiz.{verdict}"))}</strong> '
+                f"{_text(truth)}{prose.markdown(item.explanation[lang], lang, say)}\n\n</div>", unsafe_allow_html=True)
     return right
 
 
