@@ -113,6 +113,7 @@ def test_progress_is_kept_in_this_browser(open_page, sample_server):
     page.get_by_test_id("stTextInputField").fill("66")
     page.locator("[data-testid=stFormSubmitButton] button").nth(1).click()
     page.wait_for_selector(".lab-passed")
+    assert page.locator(".lab-verdict .katex").count() == 1, "a formula in an explanation is set, not shown as it was typed"
     page.wait_for_function("JSON.parse(localStorage.getItem('inference-lab-progress')).passed.length === 1")
     page.goto(sample_server.url + "/sampling?lang=zh")
     wait_idle(page)
