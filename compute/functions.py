@@ -162,8 +162,8 @@ def complaint(e: pydantic.ValidationError, known: list[str]) -> BadInput | Unkno
     bounds = {
         "greater_than_equal": ("at least {ge} is needed", "至少要 {ge}"),
         "less_than_equal": ("at most {le} is possible", "至多 {le}"),
-        "greater_than": ("more than {gt} is needed", "要大于 {gt}"),
-        "less_than": ("less than {lt} is needed", "要小于 {lt}"),
+        "greater_than": ("more than {gt:g} is needed", "要大于 {gt:g}"),
+        "less_than": ("less than {lt:g} is needed", "要小于 {lt:g}"),
         "literal_error": ("it must be {expected}", "只能是 {expected}"),
         "multiple_of": ("a multiple of {multiple_of} is needed", "要是 {multiple_of} 的倍数"),
         "string_too_long": ("at most {max_length} characters are possible", "至多 {max_length} 个字符"),

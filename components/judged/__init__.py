@@ -108,7 +108,7 @@ def draw(result: Result, scene: Scene) -> View:
         picture=Vega(_strip(result, scene), clicks={"group": "group"}),
         after=(Html(_table(result, scene)), Html(_kernels_title(result, words)), Vega(_kernels(result, scene))),
         readouts=_readouts(result, scene),
-        sentence=words("says", group=group, n=s.n, mean=percent(s.mean), ideal=percent(s.ideal_mean), worst=signed(s.worst)) + " " + words(f"why.{result.params.group}"),
+        sentence=words("says", group=group, n=s.n, mean=percent(s.mean), ideal=percent(s.ideal_mean), worst=signed(s.worst)) + ("" if lang == "zh" else " ") + words(f"why.{result.params.group}"),
         rows=_rows(result),
         papers=_papers(result, lang),
         simplified=words("simplified"),

@@ -181,21 +181,21 @@ def draw(result: Placement, scene: Scene) -> View:
         share=show(d.compute_share, "ratio"), flops=show(d.flops_per_step, "FLOP"),
     )  # fmt: skip
     says += words(f"says.prefill.{result.prefill.bound}", prompt=f"{p.prompt:,}", seconds=show(result.prefill.seconds, "s"))
-    simplified = words("simplified")
+    simplified, space = words("simplified"), "" if lang == "zh" else " "
     if result.real:
         e = result.real.error
-        simplified += " " + words("calibrated", mean=amount(e.mean, "ratio", lang, 2), worst=f"{e.worst:+.0%}".replace("-", "−"), where=e.where[lang])
+        simplified += space + words("calibrated", mean=amount(e.mean, "ratio", lang, 2), worst=f"{e.worst:+.0%}".replace("-", "−"), where=e.where[lang])
     if result.dots:
-        simplified += " " + words("dots", low=show(min(x.of_bound for x in result.dots), "ratio"), high=show(max(x.of_bound for x in result.dots), "ratio"))
+        simplified += space + words("dots", low=show(min(x.of_bound for x in result.dots), "ratio"), high=show(max(x.of_bound for x in result.dots), "ratio"))
         if max(x.of_bound for x in result.dots) > 1:
-            simplified += " " + words("cached")
+            simplified += space + words("cached")
     longest = facts.model(p.model).context_maximum
     if longest and max(p.context, p.prompt) > longest:
-        simplified += " " + words("beyond", longest=f"{longest:,}")
+        simplified += space + words("beyond", longest=f"{longest:,}")
     if d.textbook:
-        simplified += " " + words("textbook", cards=d.cards_needed)
+        simplified += space + words("textbook", cards=d.cards_needed)
     if any(m.copies > m.used for m in facts.model(p.model).matrices):
-        simplified += " " + words("experts")
+        simplified += space + words("experts")
     return View(
         picture=Vega(_roof(result, scene), clicks={"chip": "chip"}),
         beside=(Html(_ledger(result, scene)), Vega(_strip(result, scene), clicks={"model": "model"})),
