@@ -19,7 +19,7 @@ engine's own work between kernels counts for more there.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Annotated, Any, Literal
 
@@ -105,13 +105,15 @@ class Error:
 class Line:
     """A batch that is read together and then decodes to its end. step_seconds: of each token after the first, in which the context
     has grown by one each time. tokens_per_second: generated ones of the whole batch, over first token and steps together. error: of
-    that; first tokens are off by more (compute.frontier.first_token_error). None at the ideal bound, and where too few runs were published."""
+    that; first_token_error: of the first token, which for short prompts is much more. None at the ideal bound, and where too few runs were
+    published."""
 
     first_token_seconds: float
     step_seconds: list[float]
     tokens_per_second: float
     total_seconds: float
     error: Error | None = None
+    first_token_error: Error | None = None
 
 
 @dataclass(frozen=True)
@@ -422,6 +424,13 @@ def line(clock: Clock, batch: int, prompt: int, output: int) -> Line:
     return Line(first, steps.tolist(), batch * output / total, total, clock.error)
 
 
+def judged_line(clock: Clock, batch: int, prompt: int, output: int) -> Line:
+    """The same with the error of its first token, which published first tokens of prompts about as long tell."""
+    from compute import judged
+
+    return replace(line(clock, batch, prompt, output), first_token_error=judged.first_token_error(prompt))
+
+
 def generate(
     model: ModelRef, chip: ChipRef, batch: Batch = 1, prompt: Prompt = 4096, output: Output = 128,
     tensor_parallel: Parallel = 1, precision: Precision = "bf16",
@@ -433,7 +442,7 @@ def generate(
     bound = ideal(model, chip, precision, tensor_parallel)
     require_fit(bound, batch, prompt + output)
     try:
-        real, why_not = line(calibrated(model, chip, precision, tensor_parallel), batch, prompt, output), None
+        real, why_not = judged_line(calibrated(model, chip, precision, tensor_parallel), batch, prompt, output), None
     except Refused as reason:
         if reason.code != "not_calibrated":
             raise

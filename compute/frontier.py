@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from math import log
 from typing import Annotated, Literal
 
 import numpy as np
@@ -161,7 +160,7 @@ def _curve(every: _Every, drawn: list[int], context: int, batch: int, fits: int 
     clock, best = every.clock, every.best
     return Curve(
         clock.kind, tuple(map(every.point, drawn)), every.point(1), every.point(batch) if batch <= len(every.step) else None,
-        every.point(best) if best else None, every.stops(fits), clock.error, first_token_error(context) if clock.rates else None,
+        every.point(best) if best else None, every.stops(fits), clock.error, judged.first_token_error(context) if clock.rates else None,
     )  # fmt: skip
 
 
@@ -171,21 +170,6 @@ def first_token(clock: Clock, sizes: np.ndarray, context: int, arrival: Arrival,
         return clock.step(0 * sizes, 0 * sizes, sizes * context, sizes * context**2 / 2, sizes)
     running = np.concatenate([[0.0], step[:-1]])  # of those who are there already: one fewer
     return running + clock.step(sizes - 1, (sizes - 1) * context, context, context**2 / 2, 1)
-
-
-def first_token_error(prompt: int) -> Error | None:
-    """Of the published first tokens whose prompts are nearest in length: short ones come out too fast, as an engine's own work counts
-    for more there."""
-    rows = [row for row in judged.judgements() if row.what == "first_token"]
-    if not rows:
-        return None
-    near = min((row.prompt for row in rows), key=lambda n: abs(log(n / prompt)))
-    rows = [row for row in rows if row.prompt == near]
-    found = judged.summary(rows)
-    return Error(found.mean, found.worst, found.n, {
-        "zh": f"{found.n} 次公布的首 token 时间，一个 {near:,} token 的 prompt，都是 7B 模型",
-        "en": f"{found.n} published first tokens, one prompt of {near:,} tokens, all of 7B models",
-    })  # fmt: skip
 
 
 def sampled(most: int) -> list[int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
+from math import log
 from typing import Any, Literal
 
 import numpy as np
@@ -124,3 +125,19 @@ def expected(model_kind: Kind, chip_class: str, precision: Precision, several: b
         "en": f"{found.n} published whole-engine runs of {', '.join(models)} on {', '.join(cards)} in {', '.join(bits)}{en}",
     }
     return Error(found.mean, found.worst, found.n, where)
+
+
+@cache
+def first_token_error(prompt: int) -> Error | None:
+    """Of the published first tokens whose prompts are nearest in length: short ones come out too fast, as an engine's own work counts
+    for more there."""
+    rows = [row for row in judgements() if row.what == "first_token"]
+    if not rows:
+        return None
+    near = min((row.prompt for row in rows), key=lambda n: abs(log(n / prompt)))
+    rows = [row for row in rows if row.prompt == near]
+    found = summary(rows)
+    return Error(found.mean, found.worst, found.n, {
+        "zh": f"{found.n} 次公布的首 token 时间，一个 {near:,} token 的 prompt，都是 7B 模型",
+        "en": f"{found.n} published first tokens, one prompt of {near:,} tokens, all of 7B models",
+    })  # fmt: skip

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from compute import calibrated, facts, functions, judged, kv, roofline
 from compute.errors import BadInput, Refused
-from compute.frontier import EVERY, FURTHER, MOST, first_token_error, frontier, sampled
+from compute.frontier import EVERY, FURTHER, MOST, frontier, sampled
+from compute.judged import first_token_error
 
 ANCHOR = ("qwen3.8-27b", "h100-sxm")
 BANDWIDTH, PEAK = 3.35e12, 989.5e12

@@ -12,7 +12,7 @@ from pydantic import Field
 from components import Guess, Readout, Scene, Stage, View, Widget, parameters
 from components.controls import Choice, Stops
 from components.text import amount, digits, short
-from compute import calibrated, facts, stall as stalls
+from compute import calibrated, facts, judged, stall as stalls
 from compute.facts import Chip, ChipName, ModelName
 from compute.quantity import Quantity
 from compute.shapes import ModelShape
@@ -167,18 +167,21 @@ def _decades(low: float, high: float) -> list[float]:
 def _readouts(result: Result, scene: Scene) -> tuple[Readout, ...]:
     """Of the chosen way, the others beside it."""
     words, lang, found, before = scene.words, scene.lang, result.stall, scene.before
-    error = words("error", error=amount(found.error.mean, "ratio", lang)) if found.error else ""
+    def said(error) -> str:
+        return words("error", error=amount(error.mean, "ratio", lang, 2)) if found.error and error else ""
 
-    def readout(name: str, unit: str, value) -> Readout:
+    first = judged.first_token_error(result.params.prompt)
+
+    def readout(name: str, unit: str, value, error=found.error) -> Readout:
         number, shown = short(value(result.chosen), unit, lang)
         was = before and amount(value(before.chosen), unit, lang)
         beside = [words("note.way", way=words(f"short.{mode}"), value=amount(value(found[mode]), unit, lang)) for mode in MODES if mode != result.params.mode and found[mode]]
-        note = words("comma").join(beside) + error
+        note = words("comma").join(beside) + said(error)
         return Readout(words(f"readout.{name}"), number, shown, words("before", value=was) if was and was != amount(value(result.chosen), unit, lang) else "", note)
 
     return (
         readout("gap", "s", lambda way: way.longest_gap_seconds),
-        readout("first", "s", lambda way: way.first_token_seconds),
+        readout("first", "s", lambda way: way.first_token_seconds, first),
         readout("lost", "token", lambda way: way.lost_tokens),
         readout("normal", "s", lambda way: way.disturbed_seconds),
         readout("rate", "token/s", lambda way: way.tokens_per_second_per_card),
@@ -206,13 +209,13 @@ def _sentence(result: Result, scene: Scene) -> str:
 
 def _clock(result: Result, scene: Scene) -> str:
     error = result.stall.error
-    return scene.words(f"says.clock.{result.params.clock}", error=amount(error.mean, "ratio", scene.lang) if error else "")
+    return scene.words(f"says.clock.{result.params.clock}", error=amount(error.mean, "ratio", scene.lang, 2) if error else "")
 
 
 def _simplified(result: Result, scene: Scene) -> str:
     words, found, lang = scene.words, result.stall, scene.lang
     said = words("simplified.ideal") if found.error is None else words(
-        "simplified.calibrated", mean=amount(found.error.mean, "ratio", lang), worst=f"{found.error.worst:+.0%}".replace("-", "−"), where=found.error.where[lang])
+        "simplified.calibrated", mean=amount(found.error.mean, "ratio", lang, 2), worst=f"{found.error.worst:+.0%}".replace("-", "−"), where=found.error.where[lang])
     said += words("simplified.moment")
     if found["separate"]:
         said += words("simplified.separate", link=amount(found.link_bytes_per_s, "B/s", lang), chip=result.chip.name)

@@ -15,7 +15,7 @@ from components.controls import Choice, Stops
 from components.load_lab import rates
 from components.load_lab.rates import CUSTOMERS, GRID, SHARE, Closed, Curve, Histogram, Setting
 from components.text import Words, amount, digits, short
-from compute import facts
+from compute import facts, judged
 from compute.batching import POLICIES, PolicyName
 from compute.calibrated import WEIGHT_BITS, Error, Precision
 from compute.facts import ModelName
@@ -73,6 +73,7 @@ class Result:
     closed: tuple[Closed, ...] = ()
     exact: Closed | None = None
     error: Error | None = None
+    first_error: Error | None = None  # of first tokens of prompts as long as the workload's usual one; that of the queue in front is not known
     live: bool = False
     asked: int | None = None
 
@@ -108,6 +109,7 @@ def run(params: Params, answer: Mapping[str, Any] | None = None) -> Result:
     curve = rates.curve(setting(p, min(p.requests, FIRST)), *targets)
     return Result(
         p, found, spread, curve, error=rates.server(few).price.error, live=answer is not None,
+        first_error=judged.first_token_error(rates.usual_prompt(p.workload)) if p.clock == "calibrated" else None,
         asked=p.requests if answer is None and p.requests > HERE else None,
     )  # fmt: skip
 
@@ -325,7 +327,9 @@ def _readouts(result: Result, before: Result | None, words: Words, lang: str) ->
         waits = getattr(run, id)
         if now is None:
             return Readout(words(f"readout.{id}"), "–", "", "", words("note.one_token"))
-        return Readout(words(f"readout.{id}"), *now, was(" ".join(now).strip(), said), note(_interval(waits.p99, words, lang), clock))
+        off = result.first_error if id == "ttft" else result.error
+        told = words("note.clock", error=_percent(off.mean, 2)) if off else ""
+        return Readout(words(f"readout.{id}"), *now, was(" ".join(now).strip(), said), note(_interval(waits.p99, words, lang), told))
 
     good, then = run.good, old.good if old else None
     percent = lambda of: digits(100 * of.share)  # noqa: E731

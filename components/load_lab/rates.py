@@ -26,6 +26,12 @@ CUSTOMERS = 5000  # of such a queue
 BARS = 32  # of a histogram
 
 
+@lru_cache
+def usual_prompt(workload: str) -> int:
+    """Tokens: as many prompts are shorter as longer."""
+    return int(np.median(serving.lengths(workload, ALONE, 0, even=True)[0]))
+
+
 @dataclass(frozen=True)
 class Setting:
     """A server and its users, but for how fast they come. requests: as many are measured at a rate."""

@@ -10,7 +10,7 @@ from math import hypot, log10
 from components import Guess, Html, Live, Readout, Scene, Vega, View, Widget, parameters, theme
 from components.controls import Choice, Stops
 from components.text import amount, digits, short
-from compute import calibrated, facts, kv, roofline
+from compute import calibrated, facts, judged, kv, roofline
 from compute.calibrated import Precision, Rate
 from compute.errors import BadInput, Refused
 from compute.facts import Chip, MeasuredRun, ModelName
@@ -57,11 +57,13 @@ class Dot:
 
 @dataclass(frozen=True)
 class Real:
-    """The same step and the same prompt on the calibrated clock, and how far that was off on published engines."""
+    """The same step and the same prompt on the calibrated clock, and how far that was off on published engines: error of throughputs,
+    prefill_error of first tokens."""
 
     step_seconds: float
     prefill_seconds: float
     error: calibrated.Error
+    prefill_error: calibrated.Error
     gemm: Rate  # shares that the line is drawn with
     peak: float
 
@@ -139,7 +141,7 @@ def _real(params: Params) -> Real | None:
         return None
     step = float(clock.step(params.batch, params.batch * params.context))
     prefill = float(clock.step(0, 0, params.prompt, params.prompt**2 / 2, 1))
-    return Real(step, prefill, clock.error, clock.rates.gemm, clock.peak)
+    return Real(step, prefill, clock.error, judged.first_token_error(params.prompt), clock.rates.gemm, clock.peak)
 
 
 def _dots(params: Params) -> tuple[Dot, ...]:
@@ -183,8 +185,8 @@ def draw(result: Placement, scene: Scene) -> View:
     says += words(f"says.prefill.{result.prefill.bound}", prompt=f"{p.prompt:,}", seconds=show(result.prefill.seconds, "s"))
     simplified, space = words("simplified"), "" if lang == "zh" else " "
     if result.real:
-        e = result.real.error
-        simplified += space + words("calibrated", mean=amount(e.mean, "ratio", lang, 2), worst=f"{e.worst:+.0%}".replace("-", "−"), where=e.where[lang])
+        e, first = result.real.error, result.real.prefill_error
+        simplified += space + words("calibrated", first=amount(first.mean, "ratio", lang, 2), first_where=first.where[lang], mean=amount(e.mean, "ratio", lang, 2), worst=f"{e.worst:+.0%}".replace("-", "−"), where=e.where[lang])
     if result.dots:
         simplified += space + words("dots", low=show(min(x.of_bound for x in result.dots), "ratio"), high=show(max(x.of_bound for x in result.dots), "ratio"))
         if max(x.of_bound for x in result.dots) > 1:
@@ -214,15 +216,15 @@ def _readouts(result: Placement, scene: Scene) -> tuple[Readout, ...]:
         change = "" if old is None or digits(old) == digits(value) else words("before", value=amount(old, unit, lang))
         return Readout(words(f"readout.{id}"), *short(value, unit, lang), change, note)
 
-    def real(value: float, unit: str) -> str:
-        return words("real", value=amount(value, unit, lang), error=amount(result.real.error.mean, "ratio", lang, 2))
+    def real(value: float, unit: str, error: calibrated.Error) -> str:
+        return words("real", value=amount(value, unit, lang), error=amount(error.mean, "ratio", lang, 2))
 
     b, r, p = before, result.real, result.params
     return (
-        one("throughput", result.decode.tokens_per_second, "token/s", b and b.decode.tokens_per_second, real(p.batch / r.step_seconds, "token/s") if r else ""),
-        one("step", result.decode.step_seconds, "s", b and b.decode.step_seconds, real(r.step_seconds, "s") if r else ""),
+        one("throughput", result.decode.tokens_per_second, "token/s", b and b.decode.tokens_per_second, real(p.batch / r.step_seconds, "token/s", r.error) if r else ""),
+        one("step", result.decode.step_seconds, "s", b and b.decode.step_seconds, real(r.step_seconds, "s", r.error) if r else ""),
         one("share", result.decode.compute_share, "ratio", b and b.decode.compute_share),
-        one("prefill", result.prefill.seconds, "s", b and b.prefill.seconds, real(r.prefill_seconds, "s") if r else ""),
+        one("prefill", result.prefill.seconds, "s", b and b.prefill.seconds, real(r.prefill_seconds, "s", r.prefill_error) if r else ""),
         *((one("most", result.most, "request", b and b.most),) if result.most else ()),
     )
 
@@ -245,7 +247,7 @@ def _rows(result: Placement) -> tuple[dict, ...]:
     real = []
     if r := result.real:
         real = [{"row": "calibrated", "step_seconds": r.step_seconds, "prefill_seconds": r.prefill_seconds, "tokens_per_second": result.params.batch / r.step_seconds,
-                 "mean_error": r.error.mean, "worst_error": r.error.worst, "judged_on": r.error.n}]  # fmt: skip
+                 "mean_error": r.error.mean, "worst_error": r.error.worst, "judged_on": r.error.n, "prefill_mean_error": r.prefill_error.mean}]  # fmt: skip
     return tuple(setting | row for row in points + walk + dots + real + ops)
 
 
@@ -320,9 +322,9 @@ def _roof(result: Placement, scene: Scene) -> dict:
     real, spots_real = [], []
     if result.real:
         real = [{"x": x, "y": result.real.line(chip, x)} for x in (low * (high / low) ** (i / 60) for i in range(61))]
-        e = result.real.error.mean
-        for phase, flops, seconds, at in (
-            ("decode", result.decode.flops_per_step, result.real.step_seconds, decode), ("prefill", result.prefill.flops, result.real.prefill_seconds, prefill),
+        r = result.real
+        for phase, flops, seconds, at, e in (
+            ("decode", result.decode.flops_per_step, r.step_seconds, decode, r.error.mean), ("prefill", result.prefill.flops, r.prefill_seconds, prefill, r.prefill_error.mean),
         ):  # fmt: skip
             rate = flops / seconds
             spots_real.append({"phase": phase, "x": at.intensity, "y": rate, "low": rate * (1 - e), "high": rate * (1 + e), "label": words("tip.real", share=amount(rate / at.flops_per_s, "ratio", lang))})

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from compute import calibrated, facts, judged, kv, roofline
-from compute.calibrated import Clock
+from compute.calibrated import Clock, Error
 from compute.claims.claim import claim, computed
 from compute.quantity import Quantity
 from compute.serving.queues import md1_mean, md1_p99, mm1_mean, mm1_p99
@@ -324,7 +324,8 @@ def _():
     ends = np.minimum(starts + BUDGET - READERS, LONG)
     chunks = _calibrated().step(0 * starts, 0, ends - starts, (ends**2 - starts**2) / 2, ends == LONG, starts, states_moved=np.where(starts > 0, 2, 1))
     whole = float(_calibrated().step(0, 0, LONG, LONG**2 / 2, 1))
-    return computed(float(chunks.sum()) / whole - 1, "ratio", "Σ steps with a chunk / step with the whole prompt − 1", chunk=BUDGET - READERS, whole=whole)
+    inputs = {"chunk": BUDGET - READERS, "whole": whole}
+    return Quantity(float(chunks.sum()) / whole - 1, "ratio", "computed", "Σ steps with a chunk / step with the whole prompt − 1", inputs, conditions=_papers(judged.first_token_error(LONG)))
 
 
 @claim("serving.long.handover_bytes", "读完后要交给另一张卡的 KV 与状态", "KV and state handed to another card once the prompt has been read")
@@ -347,11 +348,14 @@ def _calibrated() -> Clock:
     return calibrated.calibrated(**_anchor())
 
 
+def _papers(error: Error) -> dict[str, Any]:
+    return {"mean error": f"{error.mean:.1%}", "worst": f"{error.worst:+.0%}", "note": dict(error.where)}
+
+
 def _predicted(seconds: float, formula: str, **inputs) -> Quantity:
-    """With the error that the clock had on the published runs most like the anchor's."""
-    error = _calibrated().error
-    papers = {"mean error": f"{error.mean:.1%}", "worst": f"{error.worst:+.0%}", "note": dict(error.where)}
-    return Quantity(seconds, "s", "computed", formula, inputs, conditions=papers)
+    """With the error that the clock had on the published runs most like the anchor's; of first tokens where a prompt is read."""
+    error = judged.first_token_error(inputs["prompt"]) if "prompt" in inputs else _calibrated().error
+    return Quantity(seconds, "s", "computed", formula, inputs, conditions=_papers(error))
 
 
 CLOCK = "Σ over kernels: launches × launch cost + √((FLOPs / FLOP/s reached)² + (bytes / B/s reached)²)"
@@ -371,10 +375,8 @@ def _():
 def _():
     batches = np.arange(1, FULL_BATCH + 1)
     fast = batches[_calibrated().step(batches, CONTEXT * batches) <= TPOT_TARGET]
-    error = _calibrated().error
-    papers = {"mean error": f"{error.mean:.1%}", "worst": f"{error.worst:+.0%}", "note": dict(error.where)}
     inputs = {"target_seconds": TPOT_TARGET, "context": CONTEXT}
-    return Quantity(int(fast[-1]), "request", "computed", "largest batch whose step stays within the target", inputs, conditions=papers)
+    return Quantity(int(fast[-1]), "request", "computed", "largest batch whose step stays within the target", inputs, conditions=_papers(_calibrated().error))
 
 
 @claim("serving.calibrated.long", "标定时钟上，锚点读 32,768 个 token 的 prompt", "the anchor reading a prompt of 32,768 tokens on the calibrated clock")
