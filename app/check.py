@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import html
-
 import streamlit as st
 
-from app import prose
-from app.lesson import words
+from app import views
 from components import ledger
 
 
-def show(lang: str) -> None:
-    say = words(lang)
-    with st.container(key="lab-prose-check"):
-        st.html(f'<header class="lab-open"><p class="lab-eyebrow">{html.escape(say("check"))}</p>'
-                f'<h1>{prose.clauses(say("check_question"))}</h1><p class="lab-lead">{html.escape(say("check_lead"))}</p></header>')
+def show(lang: str, pages: dict) -> None:
+    views.header("check", lang)
     with st.container(key="lab-instrument-ledger"):
         ledger.show(lang)

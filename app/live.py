@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import html
-
 import streamlit as st
 
-from app import prose
+from app import prose, views
 from app.lesson import words
 from components import live_server
 
@@ -17,9 +15,7 @@ REPLAY = {"swim-lane.source": "live"}  # the lesson's player, on what has just r
 def show(lang: str, pages: dict) -> None:
     """pages: by slug, for the way to the lesson."""
     say = words(lang)
-    with st.container(key="lab-prose-live"):
-        st.html(f'<header class="lab-open"><p class="lab-eyebrow">{html.escape(say("live"))}</p>'
-                f'<h1>{prose.clauses(say("live_question"))}</h1><p class="lab-lead">{html.escape(say("live_lead"))}</p></header>')
+    views.header("live", lang)
     with st.container(key="lab-instrument-live"):
         live_server.show(lang)
         if LESSON in pages:

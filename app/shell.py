@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Callable
 
@@ -17,7 +18,11 @@ from compute.errors import BrokenData, LabError, UnknownName
 HERE = Path(__file__).parent
 HTML_LANG = {"zh": "zh-CN", "en": "en"}
 OWN_NAME = {"zh": "中文", "en": "English"}
-BESIDE = ("live", "judged", "check")  # pages that are no lessons, by address; their names are words
+BESIDE: dict[str, Callable[[str, dict], None]] = {  # pages that are no lessons, by address; their names are words
+    "live": live.show,
+    "judged": judged.show,
+    "check": check.show,
+}
 
 _browser = st.components.v2.component("lab_shell", js=(HERE / "shell.js").read_text(encoding="utf-8"))
 
@@ -74,9 +79,8 @@ def run() -> None:
     pages: dict[str, st.Page] = {"": home}
     for entry in entries:
         pages[entry.slug] = _lesson_page(entry, lang, entries, pages)
-    beside = {"live": lambda: live.show(lang, pages), "judged": lambda: judged.show(lang), "check": lambda: check.show(lang)}
-    for address in BESIDE:
-        pages[address] = st.Page(_named(address, beside[address]), title=words(lang)(address), url_path=address)
+    for address, show in BESIDE.items():
+        pages[address] = st.Page(_named(address, partial(show, lang, pages)), title=words(lang)(address), url_path=address)
     current = st.navigation(list(pages.values()), position="hidden")
     asked = st.query_params.get("lesson")  # from an address that is no page, or written by hand
     slug = next((slug for slug, page in pages.items() if page is current), "") if asked is None else asked
@@ -90,7 +94,7 @@ def run() -> None:
     elif asked in {entry.slug for entry in entries}:
         views.lesson_page(next(entry for entry in entries if entry.slug == asked), lang, entries, pages)
     elif asked in BESIDE:
-        beside[asked]()
+        BESIDE[asked](lang, pages)
     else:
         unknown(asked, lang, entries, pages, broken)
     _browser(key="lab_shell", height=1, data={

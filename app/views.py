@@ -155,6 +155,14 @@ def refuse(sentence: str) -> None:
     st.html(f'<p class="lab-refusal" role="alert">{_text(sentence)}</p>')
 
 
+def header(address: str, lang: str) -> None:
+    """The head of a page that is no lesson: its words are `address`, `address_question` and `address_lead`."""
+    say = words(lang)
+    with st.container(key=f"lab-prose-{address}"):
+        st.html(f'<header class="lab-open"><p class="lab-eyebrow">{_text(say(address))}</p>'
+                f'<h1>{prose.clauses(say(f"{address}_question"))}</h1><p class="lab-lead">{_text(say(f"{address}_lead"))}</p></header>')
+
+
 def opening(entry: Entry, text: Lesson, entries: list[Entry], pages: dict) -> None:
     say = words(text.lang)
     place = say("branch") if entry.branch else say("chapter", n=entry.number) if entry.number else say("course")

@@ -58,6 +58,9 @@ def fresh_streamlit():
 
 
 def pytest_collection_modifyitems(items):
+    """Files with a browser in them come last: once Playwright's loop has begun, asyncio.run refuses to begin another."""
     for item in items:
         if "tests/browser" in str(item.path):
             item.add_marker(pytest.mark.browser)
+    with_browser = {item.path for item in items if "chromium" in item.fixturenames}
+    items.sort(key=lambda item: item.path in with_browser)

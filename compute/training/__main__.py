@@ -1,4 +1,4 @@
-"""The steps in order: corpus, tokenizer, train, distil, noise, card. `all` chains train, distil and noise.
+"""The steps in order: corpus, tokenizer, train, distil, noise, card. `all` chains train, distil and noise. `moe` goes on from mini-256.
 
 For speculative decoding besides: mtp (a head on mini-256 or, after teach, on SmolLM2), teach and draft (a small draft for
 SmolLM2)."""
@@ -24,15 +24,30 @@ def corpus_step(_: argparse.Namespace) -> None:
 
 
 def tokenizer_step(_: argparse.Namespace) -> None:
-    """Learn the merges, then turn every training document into ids under build/tokens."""
-    import numpy as np
-
+    """Learn the merges, then `tokens`."""
     from compute.training import texts, tokenizer, train
 
     documents = {name: kept for name, (kept, _) in mixture.all_documents().items()}
     learned = tokenizer.train(tokenizer.sample(documents))
     train.TOKENIZER.parent.mkdir(parents=True, exist_ok=True)
     learned.save(str(train.TOKENIZER))
+    write_tokens(learned, documents)
+    texts.count(learned)
+    texts.check_paragraphs(learned)
+
+
+def tokens_step(_: argparse.Namespace) -> None:
+    """Turn every training document into ids under build/tokens, with the merges as they are."""
+    from compute.training import tokenizer, train
+
+    write_tokens(tokenizer.load(train.TOKENIZER.parent), {name: kept for name, (kept, _) in mixture.all_documents().items()})
+
+
+def write_tokens(learned, documents: dict[str, list[str]]) -> None:
+    import numpy as np
+
+    from compute.training import tokenizer
+
     mixture.TOKENS.mkdir(parents=True, exist_ok=True)
     counts = {}
     for name, kept in documents.items():
@@ -42,8 +57,6 @@ def tokenizer_step(_: argparse.Namespace) -> None:
         print(f"{name}: {len(ids)} tokens")
     about = {"newline": tokenizer.newline_id(learned), "sources": counts}
     (mixture.TOKENS / "about.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
-    texts.count(learned)
-    texts.check_paragraphs(learned)
 
 
 def train_step(options: argparse.Namespace) -> None:
@@ -63,6 +76,13 @@ def distil_step(options: argparse.Namespace) -> None:
 
     for name in options.models or distil.RECIPES:
         distil.distil(name, options.compile)
+
+
+def moe_step(_: argparse.Namespace) -> None:
+    """mini-moe: mini-256 with experts, trained on."""
+    from compute.training import moe
+
+    moe.run()
 
 
 def mtp_step(options: argparse.Namespace) -> None:
@@ -130,7 +150,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m compute.training", description=__doc__)
     steps = parser.add_subparsers(required=True)
     for name, step in (
-        ("corpus", corpus_step), ("tokenizer", tokenizer_step), ("train", train_step), ("distil", distil_step), ("mtp", mtp_step), ("teach", teach_step), ("draft", draft_step),
+        ("corpus", corpus_step), ("tokenizer", tokenizer_step), ("tokens", tokens_step), ("train", train_step), ("distil", distil_step), ("moe", moe_step), ("mtp", mtp_step), ("teach", teach_step), ("draft", draft_step),
         ("noise", noise_step), ("card", card_step), ("all", all_step),
     ):  # fmt: skip
         sub = steps.add_parser(name, help=step.__doc__)

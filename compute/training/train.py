@@ -74,9 +74,10 @@ def next_token(model: Callable[[Tensor], Tensor], batch: Tensor, step: int) -> T
 
 
 def optimisers(model: nn.Module, recipe: Recipe) -> list[torch.optim.Optimizer]:
-    """Muon orthogonalises the step of each matrix; the embedding and the norms take AdamW."""
-    matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
-    others = [p for n, p in model.named_parameters() if p.ndim != 2 or "embed" in n]
+    """Muon orthogonalises the step of each matrix; the embedding, the norms and a router take AdamW."""
+    matrices, others = [], []
+    for name, parameter in model.named_parameters():
+        (others if parameter.ndim != 2 or "embed" in name or name.endswith("moe.gate.weight") else matrices).append(parameter)
     return [
         Muon(matrices, lr=recipe.muon_rate),
         torch.optim.AdamW(others, lr=recipe.adam_rate, betas=(0.9, 0.95), weight_decay=0.0),
