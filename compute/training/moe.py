@@ -28,7 +28,7 @@ NAME, SOURCE = "mini-moe", "mini-256"
 EXPERTS, CHOSEN = 8, 2
 BALANCE = 0.01  # weight of the second loss, as in Switch Transformer
 SHAPE = replace(mini.SHAPES[SOURCE], hidden=mini.SHAPES[SOURCE].hidden // CHOSEN)  # hidden: of one expert
-RECIPE = train.Recipe(NAME, SOURCE, steps=1_500, muon_rate=0.01, adam_rate=1.5e-3, decay=0.8)
+RECIPE = train.Recipe(NAME, SOURCE, steps=300, rows=32, muon_rate=0.01, adam_rate=1.5e-3, warmup=20, decay=0.8)  # large batches: Muon costs as much as 16 rows
 
 
 class Expert(nn.Module):
@@ -131,7 +131,7 @@ def watch() -> Callable[[Moe], dict[str, float]]:
 def run() -> None:
     weights = load_file(train.CHECKPOINTS / SOURCE / "model.safetensors")
     model = upcycled({name.removeprefix("model."): tensor for name, tensor in weights.items()}, RECIPE.seed)
-    model, log = train.run(RECIPE, loss_of(model), mixture.Mixture.load(), train.RUNS / NAME, watch=watch(), model=model)
+    model, log = train.run(RECIPE, loss_of(model), mixture.Mixture.load(), train.RUNS / NAME, watch=watch(), watch_every=50, keep_every=20, model=model)
     save(model, train.CHECKPOINTS / NAME)
     (train.CHECKPOINTS / NAME / "training-log.json").write_text(json.dumps(log, indent=1) + "\n", encoding="utf-8")
 
