@@ -57,7 +57,8 @@ def test_only_lessons_with_both_languages_are_listed(tmp_path):
 
 def test_the_order_names_the_planned_chapters_once():
     slugs = [entry.slug for entry in lesson.planned()]
-    assert slugs[:2] == ["guide", "roofline"] and len(slugs) == len(set(slugs)) == 9
+    course = ["guide", "roofline", "sampling", "batching", "speculative", "quantization", "serving", "architecture", "lab"]
+    assert [slug for slug in slugs if slug in course] == course and len(slugs) == len(set(slugs))
 
 
 def test_a_broken_lesson_does_not_take_the_others_along(tmp_path, monkeypatch):
