@@ -53,6 +53,7 @@ TABLE: dict[str, Function] = {
         Function("kv.of_shape", "compute.kv:of_shape", "web"),
         Function("kv.compare", "compute.engine.served:compare_kv", "service"),
         Function("next.logits", "compute.engine.served:next_logits", "service"),
+        Function("moe.route", "compute.engine.routing:routed", "service"),
         Function("speculate.run", "compute.engine.drafts:run", "service"),
         Function("speculate.cell", "compute.engine.drafts:cell", "service"),
         Function("sampling.texts", "compute.engine.sampled:sample_texts", "service"),
@@ -71,6 +72,7 @@ TABLE: dict[str, Function] = {
         Function("meter.run", "compute.meter.served:run", "service"),
         Function("meter.endpoints", "compute.meter.served:listed", "service"),
         Function("machine.measure", "compute.engine.own_machine:measure", "service"),
+        Function("cache.race", "compute.engine.cache_race:race", "service"),
     )
 }
 

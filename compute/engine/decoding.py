@@ -41,8 +41,10 @@ def on_cpu(weights: Weights) -> bool:
 
 
 def decoder(weights: Weights, cache: PagedCache, threads: int = 1) -> Decoder | None:
-    """None where only the general way is known. weights: `prepared`; threads: at most so many."""
-    return Decoder(weights, cache, threads) if on_cpu(weights) and not weights.config.qk_norm else None
+    """None where only the general way is known: which experts a step reads is not known beforehand. weights: `prepared`; threads: at
+    most so many."""
+    c = weights.config
+    return Decoder(weights, cache, threads) if on_cpu(weights) and not c.qk_norm and c.experts == 1 else None
 
 
 Product = Callable[[Tensor, Tensor], Tensor]

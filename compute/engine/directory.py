@@ -14,7 +14,7 @@ from compute.engine.errors import FileCorrupt, ModelMissing, NotSupported
 from compute.engine.model import Config, Rope, inverse_frequencies
 from compute.engine.tokens import Tokenizer
 
-ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "MixtralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 ROPES = ("default", "linear", "llama3")
 
 
@@ -64,6 +64,7 @@ def parse_config(path: Path, raw: dict[str, Any], generation: dict[str, Any]) ->
     parts = {
         "LlamaForCausalLM": {"qkv_bias": bias, "out_bias": bias, "mlp_bias": raw.get("mlp_bias", False)},
         "MistralForCausalLM": {},
+        "MixtralForCausalLM": {"experts": raw.get("num_local_experts", 8), "chosen": raw.get("num_experts_per_tok", 2)},
         "Qwen2ForCausalLM": {"qkv_bias": True},
         "Qwen3ForCausalLM": {"qkv_bias": bias, "out_bias": bias, "qk_norm": True},
     }[architecture]
@@ -97,7 +98,7 @@ def context_without_sliding(raw: dict[str, Any], architecture: str) -> int:
     """The longest sequence, tokens. A sliding window is not computed: within one window it changes nothing, so the
     context ends there."""
     context = raw["max_position_embeddings"]
-    slides = raw.get("use_sliding_window", architecture == "MistralForCausalLM")
+    slides = raw.get("use_sliding_window", architecture in ("MistralForCausalLM", "MixtralForCausalLM"))
     return min(context, raw.get("sliding_window") or context) if slides else context
 
 

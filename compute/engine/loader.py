@@ -10,7 +10,7 @@ from torch import Tensor
 from compute.engine import directory, gguf_file
 from compute.engine.device import SMALL_MODEL_BYTES, choose_device, choose_dtype, exact_float32, threads_for
 from compute.engine.errors import ModelMissing, NotSupported, TensorWrong
-from compute.engine.model import Config, Layer, Linear, Weights, packed
+from compute.engine.model import Config, Experts, Layer, Linear, Weights, packed
 from compute.engine.tokens import Tokenizer
 
 
@@ -136,14 +136,24 @@ def assemble_layer(c: Config, tensors: Tensors, at: str) -> Layer:
     if c.qk_norm:
         q_norm, k_norm = (tensors.take(f"{attention}.{n}.weight", c.head_dim) for n in ("q_norm", "k_norm"))
         qk_norm = torch.cat([q_norm.expand(c.heads, -1), k_norm.expand(c.kv_heads, -1)])
+    def expert(number: int) -> tuple[Linear, Linear]:
+        """gate and up, and down; Mixtral calls them w1, w3 and w2."""
+        inside = f"{at}.block_sparse_moe.experts.{number}"
+        return linear(inside, {"w1": c.intermediate, "w3": c.intermediate}, c.hidden, False), linear(inside, {"w2": c.hidden}, c.intermediate, False)
+
+    experts = None
+    if c.experts > 1:
+        router = linear(f"{at}.block_sparse_moe", {"gate": c.experts}, c.hidden, False)
+        experts = Experts(router, *zip(*map(expert, range(c.experts))), c.chosen)
     return Layer(
         attention_norm=tensors.take(f"{at}.input_layernorm.weight", c.hidden),
         qkv=linear(attention, {"q_proj": queries, "k_proj": pairs, "v_proj": pairs}, c.hidden, c.qkv_bias),
         qk_norm=qk_norm,
         out=linear(attention, {"o_proj": c.hidden}, queries, c.out_bias),
         mlp_norm=tensors.take(f"{at}.post_attention_layernorm.weight", c.hidden),
-        gate_up=linear(mlp, {"gate_proj": c.intermediate, "up_proj": c.intermediate}, c.hidden, c.mlp_bias),
-        down=linear(mlp, {"down_proj": c.hidden}, c.intermediate, c.mlp_bias),
+        gate_up=None if experts else linear(mlp, {"gate_proj": c.intermediate, "up_proj": c.intermediate}, c.hidden, c.mlp_bias),
+        down=None if experts else linear(mlp, {"down_proj": c.hidden}, c.intermediate, c.mlp_bias),
+        experts=experts,
     )
 
 
@@ -166,8 +176,14 @@ def take_apart(weights: Weights) -> dict[str, Tensor]:
         parts[f"{at}.post_attention_layernorm.weight"] = layer.mlp_norm
         split(f"{at}.self_attn", layer.qkv, {"q_proj": queries, "k_proj": pairs, "v_proj": pairs})
         split(f"{at}.self_attn", layer.out, {"o_proj": c.hidden})
-        split(f"{at}.mlp", layer.gate_up, {"gate_proj": c.intermediate, "up_proj": c.intermediate})
-        split(f"{at}.mlp", layer.down, {"down_proj": c.hidden})
+        if layer.experts is None:
+            split(f"{at}.mlp", layer.gate_up, {"gate_proj": c.intermediate, "up_proj": c.intermediate})
+            split(f"{at}.mlp", layer.down, {"down_proj": c.hidden})
+        else:
+            split(f"{at}.block_sparse_moe", layer.experts.router, {"gate": c.experts})
+            for number, (gate_up, down) in enumerate(zip(layer.experts.gate_up, layer.experts.down)):
+                split(f"{at}.block_sparse_moe.experts.{number}", gate_up, {"w1": c.intermediate, "w3": c.intermediate})
+                split(f"{at}.block_sparse_moe.experts.{number}", down, {"w2": c.hidden})
         if layer.qk_norm is not None:
             parts[f"{at}.self_attn.q_norm.weight"] = layer.qk_norm[0]
             parts[f"{at}.self_attn.k_norm.weight"] = layer.qk_norm[-1]

@@ -1,8 +1,8 @@
-"""The decoder-only transformer, as functions over its weights: Llama, Qwen2 and Qwen3 differ only in which of the
-optional parts (biases, query/key norms) are there.
+"""The decoder-only transformer, as functions over its weights: Llama, Qwen2, Qwen3 and Mixtral differ only in which of the
+optional parts (biases, query/key norms, experts behind a router) are there.
 
 Letters in the shape comments: B sequences, T new tokens of each, S positions visible so far, H query heads,
-K key/value heads, D head_dim, M hidden width, F feed-forward width, V vocabulary.
+K key/value heads, D head_dim, M hidden width, F feed-forward width (of one expert), E experts, V vocabulary.
 """
 
 from collections.abc import Callable
@@ -48,6 +48,8 @@ class Config:
     mlp_bias: bool = False
     qk_norm: bool = False
     stop_tokens: tuple[int, ...] = ()
+    experts: int = 1  # of a layer; 1 = a plain MLP without a router
+    chosen: int = 1  # of them, for each token
 
     def __post_init__(self):
         for field in fields(self):
@@ -58,6 +60,8 @@ class Config:
             raise ValueError(f"{self.heads} query heads cannot share {self.kv_heads} key/value heads evenly")
         if self.head_dim % 2:
             raise ValueError(f"head_dim = {self.head_dim} is odd; rotary position turns pairs")
+        if self.chosen > self.experts:
+            raise ValueError(f"{self.chosen} experts for each token, but a layer has only {self.experts}")
 
 
 PACKED_ROWS = 4  # from here on a packed matrix is the faster one; below, the plain product reads at full bandwidth
@@ -113,14 +117,45 @@ def packed_matrix(matrix: Matrix) -> Matrix:
 
 
 @dataclass(frozen=True)
+class Experts:
+    """MLPs side by side, and the router that sends each token to `chosen` of them, as in Mixtral (Jiang et al. 2024, §2.1)."""
+
+    router: Matrix  # (E, M)
+    gate_up: tuple[Matrix, ...]  # E × (2F, M)
+    down: tuple[Matrix, ...]  # E × (M, F)
+    chosen: int
+
+
+@dataclass(frozen=True)
 class Layer:
     attention_norm: Tensor  # (M)
     qkv: Matrix  # ((H + 2K)·D, M): queries, keys and values in one product
     qk_norm: Tensor | None  # (H + K, D): Qwen3's q_norm for each query head, then k_norm for each key head
     out: Matrix  # (M, H·D)
     mlp_norm: Tensor  # (M)
-    gate_up: Matrix  # (2F, M)
-    down: Matrix  # (M, F)
+    gate_up: Matrix | None  # (2F, M); None where there are experts
+    down: Matrix | None  # (M, F)
+    experts: Experts | None = None
+
+    def matrices(self) -> dict[str, Matrix]:
+        """By the names that `with_matrices` gives them."""
+        if (e := self.experts) is None:
+            return {name: getattr(self, name) for name in MATRICES}
+        each = {f"experts.{i}.{name}": m for i, pair in enumerate(zip(e.gate_up, e.down)) for name, m in zip(("gate_up", "down"), pair)}
+        return {"qkv": self.qkv, "out": self.out, "router": e.router, **each}
+
+    def with_matrices(self, change: Callable[[str, Matrix], Matrix]) -> "Layer":
+        if (e := self.experts) is None:
+            return replace(self, **{name: change(name, matrix) for name, matrix in self.matrices().items()})
+        made = {name: change(name, matrix) for name, matrix in self.matrices().items()}
+        gate_up, down = (tuple(made[f"experts.{i}.{part}"] for i in range(len(e.down))) for part in ("gate_up", "down"))
+        return replace(self, qkv=made["qkv"], out=made["out"], experts=replace(e, router=made["router"], gate_up=gate_up, down=down))
+
+    def read(self) -> int:
+        """Bytes of the matrices that one token is multiplied with: of the experts those that it is sent to."""
+        if (e := self.experts) is None:
+            return sum(m.bytes for m in self.matrices().values())
+        return self.qkv.bytes + self.out.bytes + e.router.bytes + e.chosen * (e.gate_up[0].bytes + e.down[0].bytes)
 
 
 @dataclass(frozen=True)
@@ -141,8 +176,8 @@ class Weights:
         return self.embedding.dtype
 
     def matrices(self) -> list[Matrix]:
-        """Every matrix that a token is multiplied with, lm_head included; the embedding row is looked up instead."""
-        return [m for layer in self.layers for m in (layer.qkv, layer.out, layer.gate_up, layer.down)] + [self.head]
+        """Every matrix that some token is multiplied with, lm_head included; the embedding row is looked up instead."""
+        return [m for layer in self.layers for m in layer.matrices().values()] + [self.head]
 
     def parameters(self) -> int:
         """Numbers stored; a tied lm_head counts once."""
@@ -152,19 +187,23 @@ class Weights:
         products = sum(prod(m.shape) for m in self.matrices())
         return products + biases + sum(v.numel() for v in vectors) + norms + (not self.config.tied) * self.embedding.numel()
 
+    def active_parameters(self) -> int:
+        """Those that take part in one token: all but the experts it is not sent to."""
+        c = self.config
+        return self.parameters() - c.layers * (c.experts - c.chosen) * 3 * c.hidden * c.intermediate
+
     def bytes_per_decoded_token(self) -> int:
-        """Bytes of weights read for one token: every matrix that is multiplied."""
-        return sum(m.bytes for m in self.matrices())
+        """Bytes of weights read for one token that is alone: every matrix that it is multiplied with. A batch reads the same once,
+        but of the experts all those that any of its tokens is sent to."""
+        return sum(layer.read() for layer in self.layers) + self.head.bytes
 
 
-MATRICES = ("qkv", "out", "gate_up", "down")  # of a layer
+MATRICES = ("qkv", "out", "gate_up", "down")  # of a layer without experts
 
 
 def with_matrices(weights: Weights, change: Callable[[str, Matrix], Matrix]) -> Weights:
-    """The same model with each matrix changed; their names are 0.qkv, 0.out, … and head."""
-    layers = tuple(
-        replace(layer, **{name: change(f"{number}.{name}", getattr(layer, name)) for name in MATRICES}) for number, layer in enumerate(weights.layers)
-    )
+    """The same model with each matrix changed; their names are 0.qkv, 0.out, … (0.router, 0.experts.3.down) and head."""
+    layers = tuple(layer.with_matrices(lambda name, matrix, number=number: change(f"{number}.{name}", matrix)) for number, layer in enumerate(weights.layers))
     return replace(weights, layers=layers, head=change("head", weights.head))
 
 
@@ -303,9 +342,34 @@ def look(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, cau
 
 
 def feed_forward(layer: Layer, x: Tensor) -> Tensor:
-    """SwiGLU: down(silu(gate x) · up x)."""
-    gate, up = layer.gate_up(x).chunk(2, dim=-1)  # (B, T, F) each
-    return layer.down(F.silu(gate) * up)
+    """One MLP for all tokens, or for each the experts that it is sent to."""
+    return swiglu(layer.gate_up, layer.down, x) if layer.experts is None else mixture(layer.experts, x)
+
+
+def swiglu(gate_up: Matrix, down: Matrix, x: Tensor) -> Tensor:
+    """down(silu(gate x) · up x)"""
+    gate, up = gate_up(x).chunk(2, dim=-1)  # (…, F) each
+    return down(F.silu(gate) * up)
+
+
+def mixture(experts: Experts, x: Tensor) -> Tensor:
+    """The outputs of each token's experts, weighted by their shares, (B, T, M) → (B, T, M). An expert is read once for all tokens that
+    are sent to it, and not at all where there is none."""
+    flat = x.flatten(0, -2)  # (N, M)
+    chosen, shares = route(experts.router(flat), experts.chosen)
+    out = torch.zeros_like(flat)
+    for number in chosen.unique().tolist():
+        rows, place = (chosen == number).nonzero(as_tuple=True)
+        made = swiglu(experts.gate_up[number], experts.down[number], flat[rows])
+        out.index_add_(0, rows, made * shares[rows, place, None].to(made.dtype))
+    return out.view_as(x)
+
+
+def route(scores: Tensor, chosen: int) -> tuple[Tensor, Tensor]:
+    """From a router's scores (N, E) the experts of each token, the likeliest first, and their shares, (N, chosen) each. Shares are the
+    softmax over the chosen scores alone, so they add up to 1."""
+    top, experts = scores.float().topk(chosen, dim=-1)
+    return experts, top.softmax(-1)
 
 
 def rms_norm(x: Tensor, scale: Tensor, eps: float) -> Tensor:

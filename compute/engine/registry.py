@@ -27,7 +27,7 @@ from compute.errors import BadInput, UnknownName
 from compute.quantize import schemes
 
 ROOT = Path(__file__).parents[2]
-CHECKPOINTS = {"mini-256": "Mini 256", "mini-128": "Mini 128", "mini-64": "Mini 64"}
+CHECKPOINTS = {"mini-256": "Mini 256", "mini-128": "Mini 128", "mini-64": "Mini 64", "mini-moe": "Mini MoE"}
 DRAFTS = {"smollm2-draft": "SmolLM2 draft"}  # guess for another model; of no use alone
 SETTINGS_VARIABLE = "INFERENCE_LAB_MODELS"
 ENTRY_KEYS = {"path": str, "name": str, "dtype": str, "device": str, "default": bool}
@@ -191,8 +191,9 @@ def require(entry: Entry) -> None:
     """Raises ModelMissing with the way out that fits the model's source, when its files are not there."""
     if entry.path.exists():
         return
+    step = "moe" if entry.id == "mini-moe" else f"train {entry.id}"
     out, out_zh = {
-        "checkpoint": (f"train it: python -m compute.training train {entry.id}", f"请训练：python -m compute.training train {entry.id}"),
+        "checkpoint": (f"train it: python -m compute.training {step}", f"请训练：python -m compute.training {step}"),
         "draft": ("train it: python -m compute.training teach, then the same with draft", "请训练：先 python -m compute.training teach，再同样用 draft"),
         "optional": ("fetch it: python3 run.py models", "请下载：python3 run.py models"),
         "operator": ("correct path in models.toml", "请改正 models.toml 里的 path"),

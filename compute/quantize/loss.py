@@ -29,7 +29,7 @@ from compute.engine.served import ModelId, circumstances
 from compute.errors import BadInput, Cancelled
 from compute.quantize import calibration
 from compute.quantize.kv import KVRoundTrip
-from compute.quantize.model import quantized, stored_bytes
+from compute.quantize.model import quantized, refuse_experts, stored_bytes
 from compute.quantize.paired import TOGETHER, Change, Verdict, change, noise_floor, verdict
 from compute.quantize.schemes import Scheme
 from compute.quantize.schemes import scheme as named
@@ -176,11 +176,12 @@ class Cost:
 
 
 def cost(model: str, scheme: str, domain: Domain = "all", quick: bool = False, report: Report = silent, cancelled: Callable[[], bool] = never) -> Cost:
-    """Raises UnknownName, BadInput where the scheme's groups do not divide a width, the model has a scheme already or a loss is not
-    finite, and Cancelled."""
+    """Raises UnknownName, BadInput where the scheme's groups do not divide a width, the model has a scheme already or experts, or a
+    loss is not finite, and Cancelled."""
     if ":" in model:
         raise BadInput("model", model, "it is quantized already; name the model and the scheme apart", "它已经量化过；请把模型和方案分开写")
     found, loaded = named(scheme), shared().get(model)
+    refuse_experts(loaded)
     try:
         storage = stored_bytes(loaded.weights, found)
     except BadInput as error:

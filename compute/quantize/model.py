@@ -24,7 +24,7 @@ from torch import Tensor
 from compute.engine.device import threads_for
 from compute.engine.loader import Model
 from compute.engine.model import MATRICES, Layer, Linear, Matrix, Weights, packed_matrix, with_matrices
-from compute.errors import Cancelled
+from compute.errors import BadInput, Cancelled
 from compute.quantize import awq, calibration, outliers, smooth, w8a8
 from compute.quantize import kernels as fast
 from compute.quantize.gptq import gptq
@@ -45,8 +45,9 @@ def quantized(
 ) -> Model:  # fmt: skip
     """texts: token ids to calibrate with, else those of compute/quantize/calibration.py; most schemes read none.
 
-    Raises BadInput where a group does not divide a width, weights are not finite or the calibration text is too short, and
-    Cancelled between two matrices or two batches of calibration text."""
+    Raises BadInput where a group does not divide a width, weights are not finite, the calibration text is too short or the model has
+    experts, and Cancelled between two matrices or two batches of calibration text."""
+    refuse_experts(model)
     if texts is None and (scheme.method != "rtn" or scheme.smooth is not None):
         texts = calibration.texts(model.name, model.tokenizer)
     total, done, now = step_count(model.weights, scheme, texts), count(), "calibration"
@@ -61,6 +62,13 @@ def quantized(
     kernels = kernels and model.weights.device.type == "cpu"
     weights = _weights(model.weights, scheme, kernels, texts, tell)
     return replace(model, name=f"{model.name}:{scheme.id}", weights=weights, threads=threads_for(weights.bytes_per_decoded_token()))
+
+
+def refuse_experts(model: Model) -> None:
+    """An expert sees the tokens that are sent to it alone; calibration and the count of bytes here know one MLP a layer."""
+    if (experts := model.config.experts) > 1:
+        raise BadInput("model", model.name, f"it has {experts} experts in a layer, and only models without experts are quantized here",
+                       f"它每层有 {experts} 个专家，这里只量化没有专家的模型")  # fmt: skip
 
 
 def step_count(weights: Weights, scheme: Scheme, texts: Texts | None) -> int:

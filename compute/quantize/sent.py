@@ -13,6 +13,7 @@ from compute.engine.registry import shared
 from compute.engine.served import ModelId, circumstances
 from compute.errors import BadInput, UnknownName
 from compute.quantize.matrices import PARTS
+from compute.quantize.model import refuse_experts
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Sent:
 def matrix(model: ModelId = "smollm2-135m", matrix: str = "2.down") -> Sent:
     """The weights of one matrix (0.qkv, 0.out, 0.gate_up, 0.down, …) of a registered model, as 16-bit floats."""
     loaded = shared().get(model)
+    refuse_experts(loaded)
     known = {f"{i}.{part}": getattr(layer, part) for i, layer in enumerate(loaded.weights.layers) for part in PARTS}
     if matrix not in known:
         raise UnknownName("matrix", "矩阵", matrix, difflib.get_close_matches(matrix, known, 5) or [*known][: len(PARTS)])

@@ -148,11 +148,11 @@ def test_memory_of_the_cache(model):
 # ---- one token for each text, with everything laid out beforehand
 
 
-KNOWN = [case for case in tiny.CASES if not case.startswith("qwen3")]
+KNOWN = [case for case in tiny.CASES if not case.startswith(("qwen3", "mixtral"))]
 
 
 def test_who_decodes_that_way(made):
-    """Catches: query and key norms left out in silence."""
+    """Catches: query and key norms, or experts, left out in silence."""
     for case in tiny.CASES:
         weights = decoding.prepared(made(case)[1].weights)
         assert (decoding.decoder(weights, PagedCache(weights, 1, 16)) is not None) == (case in KNOWN)

@@ -29,7 +29,7 @@ def write(root, text):
 def test_what_is_listed_before_anything_is_there(root):
     """Catches: a list that fails, or hides a model, because its files are missing."""
     lines = registry.discover(root).listing()
-    assert [line.id for line in lines] == ["mini-256", "mini-128", "mini-64", "smollm2-draft", "smollm2-135m"]
+    assert [line.id for line in lines] == ["mini-256", "mini-128", "mini-64", "mini-moe", "smollm2-draft", "smollm2-135m"]
     assert [line.id for line in lines if line.is_default] == ["mini-256"]
     assert all("cannot be loaded" in line.trouble["en"] and line.parameters is None for line in lines)
 
@@ -128,7 +128,7 @@ def test_a_file_of_ours_is_named_as_the_repository_has_it():
         registry.require(registry.Entry("a", "A", registry.Path("/srv/none"), "operator"))
 
 
-@pytest.mark.parametrize("name", ["smollm2-draft", "mini-64"])
+@pytest.mark.parametrize("name", ["smollm2-draft", "mini-64", "mini-moe"])
 def test_the_way_out_is_a_command_that_exists(name, root, monkeypatch, capsys):
     """Catches: a hint that names a command which is not there."""
     from compute.training import __main__ as training

@@ -45,6 +45,7 @@ CASES = {
         {"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 5e5}},
     ),
     "mistral, window longer than the text": ("Mistral", {"sliding_window": 64}),
+    "mixtral, 2 of 5 experts": ("Mixtral", {"num_local_experts": 5, "num_experts_per_tok": 2}),
     "qwen2, biases on q, k, v": ("Qwen2", {}),
     "qwen3, query and key norms": ("Qwen3", {"head_dim": 24, "rms_norm_eps": 0.01, "tie_word_embeddings": True}),
     "qwen3, norms and biases": ("Qwen3", {"head_dim": 16, "attention_bias": True}),
