@@ -31,13 +31,13 @@ from starlette.routing import Route  # noqa: E402
 from starlette.types import ASGIApp, Message, Receive, Scope, Send  # noqa: E402
 from streamlit import file_util  # noqa: E402
 
-from app import lesson, shell, views  # noqa: E402
+from app import lesson, present, shell, views  # noqa: E402
 from components import theme, widgets  # noqa: E402
 from components.text import LANGUAGES  # noqa: E402
 from compute.errors import LabError  # noqa: E402
 
 STYLES = "style.css"
-SERVED = {"static", "app", "media", "component", "vendor", "manifest.json", "oauth2callback", "auth", "healthz", STYLES}
+SERVED = {"static", "app", "media", "component", "vendor", "manifest.json", "oauth2callback", "auth", "healthz", STYLES, *present.SERVED}
 HEADERS = {
     # Everything a page may load comes from this server. Vega compiles expressions, components arrive as blob: modules.
     "content-security-policy": "default-src 'self'; script-src 'self' blob: 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
@@ -53,7 +53,7 @@ log = logging.getLogger("inference_lab")
 
 
 def stylesheet() -> str:
-    return theme.css() + (ROOT / "app" / "page.css").read_text(encoding="utf-8")
+    return theme.css() + "".join((ROOT / "app" / name).read_text(encoding="utf-8") for name in ("page.css", "present.css"))
 
 
 def document(lang: str, title: str) -> str:
@@ -182,5 +182,5 @@ def require() -> None:
 require()
 app = st.App(
     ROOT / "app" / "main.py", lifespan=lifespan, on_script_error=explain, middleware=[Middleware(Documents)],
-    routes=[Route("/healthz", healthz), Route(f"/{STYLES}", styles)],
+    routes=[Route("/healthz", healthz), Route(f"/{STYLES}", styles), *present.routes(shell.slugs)],
 )

@@ -35,10 +35,11 @@ function place(number) {
   const card = number.querySelector(".lab-card");
   if (!card) return;
   const at = number.getBoundingClientRect(), width = card.offsetWidth, height = card.offsetHeight;
-  const left = Math.max(GAP, Math.min(at.left, innerWidth - width - GAP));
-  const below = at.bottom + GAP + height <= innerHeight || at.top < height + GAP;
+  const zoom = number.currentCSSZoom || 1; // on the stage the page is enlarged
+  const left = Math.max(GAP, Math.min(at.left / zoom, innerWidth / zoom - width - GAP));
+  const below = at.bottom / zoom + GAP + height <= innerHeight / zoom || at.top / zoom < height + GAP;
   card.style.setProperty("--lab-x", `${left}px`);
-  card.style.setProperty("--lab-y", `${below ? at.bottom : at.top - height}px`);
+  card.style.setProperty("--lab-y", `${below ? at.bottom / zoom : at.top / zoom - height}px`);
   card.classList.toggle("lab-above", !below);
 }
 
@@ -63,8 +64,27 @@ function listen() {
   document.addEventListener("scroll", () => { const number = open(); if (number) place(number); }, { capture: true, passive: true });
 }
 
+// Presenting, following, a link to a step (app/present.js): nothing of it is loaded before it is asked for.
+const stage = () => (window.__labStage ??= import(new URL("present.js", document.baseURI)));
+function perform(data) {
+  window.__labPage = data;
+  if (!window.__labPresentKey) {
+    window.__labPresentKey = true;
+    document.addEventListener("keydown", (e) => {
+      const at = e.composedPath()[0];
+      if (e.key.toLowerCase() !== "p" || e.ctrlKey || e.metaKey || e.altKey || e.repeat || at.isContentEditable) return;
+      if (/^(TEXTAREA|SELECT)$/.test(at.tagName) || (at.tagName === "INPUT" && !/^(checkbox|radio|range)$/.test(at.type))) return;
+      stage().then(async (it) => { await it.page(window.__labPage); it.start(); });
+    });
+  }
+  let follows = null;
+  try { follows = sessionStorage.getItem("lab-follow"); } catch { /* storage switched off */ }
+  if (window.__labStage || follows || data.slug === "follow" || /[?&](present=1|step=)/.test(location.search)) stage().then((it) => it.page(data));
+}
+
 export default function ({ data }) {
   document.documentElement.lang = data.lang;
   mark(remember(data), data);
   listen();
+  perform(data);
 }

@@ -8,7 +8,7 @@ from typing import Callable
 
 import streamlit as st
 
-from app import check, judged, lesson, live, prose, quiz, views
+from app import check, follow, judged, lesson, live, prose, quiz, views
 from app.lesson import Entry, words
 from components import frame, widgets
 from components.text import LANGUAGES
@@ -20,6 +20,7 @@ HTML_LANG = {"zh": "zh-CN", "en": "en"}
 OWN_NAME = {"zh": "中文", "en": "English"}
 BESIDE: dict[str, Callable[[str, dict], None]] = {  # pages that are no lessons, by address; their names are words
     "live": live.show,
+    "follow": follow.show,
     "judged": judged.show,
     "check": check.show,
 }
