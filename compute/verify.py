@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from compute import measures, precompute
+from compute import acceptance, measures, precompute
 from compute.errors import BadInput, BrokenData, LabError
 from compute.measures.job import Job, Report, as_stored, nobody
 
@@ -291,7 +291,8 @@ def table(
 
 
 def main(only: str = "", as_json: bool = False, path: Path | None = None) -> int:
-    """Prints the table. 0: all agree; 1: something differs; 2: nothing to compare; 3: something could not be checked."""
+    """Prints the table, then the acceptance criteria that rest on it. 0: all agree; 1: something differs, or a whole table's criterion
+    is not met; 2: nothing to compare; 3: something could not be checked."""
     jobs: list[Checked] = []
     if not as_json:
         print(HEAD)
@@ -305,13 +306,16 @@ def main(only: str = "", as_json: bool = False, path: Path | None = None) -> int
         return 2
     count = {verdict: sum(r.verdict == verdict for r in found) for verdict in ("agrees", "differs", "unchecked")}
     seconds = sum(each.seconds for each in jobs)
+    kept = {**precompute.stored(path), **precompute.timings()}
+    compared, apart = {r.key for r in found}, {r.key for r in found if r.verdict == "differs"}
     if as_json:
         took = [{"measure": j.measure, "keys": [r.key for r in j.rows], "seconds": round(j.seconds, 3)} for j in jobs]
-        print(json.dumps({"count": count, "seconds": round(seconds, 3), "made": precompute.made(path), "jobs": took, "rows": [asdict(r) for r in found]},
+        print(json.dumps({"count": count, "seconds": round(seconds, 3), "made": precompute.made(path), "criteria": [asdict(c) for c in acceptance.judged(kept, compared, apart)], "jobs": took, "rows": [asdict(r) for r in found]},
                          ensure_ascii=False, indent=1))  # fmt: skip
     else:
         print(f"\n{len(found)} compared in {seconds:.0f} s: {count['agrees']} agree, {count['differs']} differ, {count['unchecked']} could not be checked")
-    return 1 if count["differs"] else 3 if count["unchecked"] else 0
+        print("".join(line + "\n" for line in acceptance.lines(kept, compared, apart)), end="")
+    return 1 if count["differs"] or acceptance.failed(kept, compared) else 3 if count["unchecked"] else 0
 
 
 MARKS = {"agrees": "✓", "differs": "✗", "unchecked": "?"}

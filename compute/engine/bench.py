@@ -154,7 +154,7 @@ def in_transformers(model: Model):
 
 
 def main(argv: list[str]) -> int:
-    """`python -m compute bench decode | speculate | batching | quantize`."""
+    """`python -m compute bench decode | speculate | batching | quantize | cache`."""
     parser = argparse.ArgumentParser(prog="python -m compute bench", description="Ratios from one alternating run.")
     kinds = parser.add_subparsers(dest="what", required=True)
     speculating = kinds.add_parser("speculate", help="speculative decoding against plain, into data/measured/")
@@ -173,6 +173,9 @@ def main(argv: list[str]) -> int:
     quantizing.add_argument("--rounds", type=int, default=7)
     quantizing.add_argument("--llama", type=Path, metavar="FOLDER", help="where node-llama-cpp was installed; see compute/engine/bench_peers.py")
     quantizing.add_argument("--print", action="store_true", dest="only_print", help="do not write the file")
+    caching = kinds.add_parser("cache", help="with the KV cache and without, and this machine's walls, into data/measured/")
+    caching.add_argument("--rounds", type=int, default=5)
+    caching.add_argument("--print", action="store_true", dest="only_print", help="do not write the files")
     decoding = kinds.add_parser("decode", help="against transformers.generate")
     decoding.add_argument("--model", action="append", help="id; may be repeated (default mini-256 and smollm2-135m)")
     decoding.add_argument("--new-tokens", type=int, default=48)
@@ -180,6 +183,10 @@ def main(argv: list[str]) -> int:
     decoding.add_argument("--threads", type=int, help="default: those the model chose at loading")
     decoding.add_argument("--json", action="store_true")
     args = parser.parse_args(argv)
+    if args.what == "cache":
+        from compute.engine import cache_race
+
+        return cache_race.main(args)
     if args.what == "speculate":
         from compute.engine import bench_speculate
 

@@ -24,12 +24,14 @@ SKIPPED = 8  # first steps, the prompt's among them, are not counted
 
 def measure(
     device: str = "auto",
+    keep_it: bool = True,
     report: Callable[[float, str], None] = lambda fraction, note: None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
     """Measures bandwidth (matrix-vector product), matrix peaks, and the decode speed of our models; about six seconds.
 
-    Medians with the slowest and fastest run. A busy machine measures slow: the spread shows it.
+    Medians with the slowest and fastest run. A busy machine measures slow: the spread shows it. keep_it: whether pages take it as
+    this machine from now on.
     """
     report(0.0, "bandwidth and matrix peaks")
     load = os.getloadavg()[0]  # before our own
@@ -53,7 +55,8 @@ def measure(
         "rates": [asdict(m) for m in rates.values()],
         "decodes": decodes,
     }
-    keep(measured)
+    if keep_it:
+        keep(measured)
     return measured
 
 
