@@ -1,23 +1,13 @@
 // What the server cannot do in the browser: the document's language, progress marks (kept in this browser only, no
-// account), and where the card of a number opens. One instance a page; called again whenever its data changes.
-const STORE = "inference-lab-progress";
+// account; progress() and keep() are in components/reader/keep.js), and where the card of a number opens. One instance a
+// page; called again whenever its data changes.
 const GAP = 8;
-
-function progress() {
-  try {
-    const kept = JSON.parse(localStorage.getItem(STORE) || "{}");
-    return { visited: kept.visited || [], passed: kept.passed || [] };
-  } catch { // storage switched off, or written by something else
-    return { visited: [], passed: [] };
-  }
-}
 
 function remember(data) {
   const kept = progress();
   if (data.slug && !kept.visited.includes(data.slug)) kept.visited.push(data.slug);
   if (data.passed && !kept.passed.includes(data.slug)) kept.passed.push(data.slug);
-  try { localStorage.setItem(STORE, JSON.stringify(kept)); } catch { /* private mode: marks last as long as the page */ }
-  return kept;
+  return keep(kept);
 }
 
 // Marks are style rules, not attributes: the framework redraws the links whenever it likes, a rule survives that.
@@ -46,6 +36,7 @@ function place(number) {
 function listen() {
   if (window.__labCards) return;
   window.__labCards = true;
+  window.addEventListener("lab-progress", () => window.__labMark()); // marks were read from a file
   const open = () => document.querySelector(".lab-n:hover, .lab-n:focus-within");
   for (const event of ["pointerover", "focusin"])
     document.addEventListener(event, (e) => {
@@ -85,6 +76,7 @@ function perform(data) {
 export default function ({ data }) {
   document.documentElement.lang = data.lang;
   mark(remember(data), data);
+  window.__labMark = () => mark(progress(), data);
   listen();
   perform(data);
 }

@@ -8,9 +8,9 @@ from typing import Callable
 
 import streamlit as st
 
-from app import check, follow, judged, lesson, live, prose, quiz, views
+from app import cheatsheet, check, follow, glossary, judged, lesson, live, prose, quiz, reading, views
 from app.lesson import Entry, words
-from components import frame, widgets
+from components import frame, reader, widgets
 from components.text import LANGUAGES
 from compute import numbers
 from compute.errors import BrokenData, LabError, UnknownName
@@ -21,11 +21,14 @@ OWN_NAME = {"zh": "中文", "en": "English"}
 BESIDE: dict[str, Callable[[str, dict], None]] = {  # pages that are no lessons, by address; their names are words
     "live": live.show,
     "follow": follow.show,
+    "glossary": glossary.show,
+    "reading": reading.show,
+    "cheatsheet": cheatsheet.show,
     "judged": judged.show,
     "check": check.show,
 }
 
-_browser = st.components.v2.component("lab_shell", js=(HERE / "shell.js").read_text(encoding="utf-8"))
+_browser = st.components.v2.component("lab_shell", js=reader.KEEP + (HERE / "shell.js").read_text(encoding="utf-8"))
 
 
 def slugs() -> list[str]:
@@ -146,6 +149,7 @@ def sidebar(lang: str, entries: list[Entry], pages: dict, slug: str) -> None:
             kind = "branch" if entry.branch else "chapter"
             with st.container(key=f"lab-nav-{kind}{here}-{entry.slug}"):
                 views.chapter_link(entry, lang, pages[entry.slug])
+    with st.container(key="lab-beside"):
         for address in BESIDE:
             with st.container(key=f"lab-nav-{address}"):
                 st.page_link(pages[address], label=say(address), query_params={"lang": lang}, width="stretch")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections import Counter
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Callable, Iterable
@@ -12,9 +13,9 @@ import pydantic
 import streamlit as st
 from streamlit.errors import FragmentHandledException
 
-from app import prose, quiz
+from app import prose, question_box, quiz
 from app.lesson import Entry, Instrument, Lesson, Prose, from_heading, load, words
-from components import frame, widget
+from components import frame, reader, widget
 from compute.errors import BrokenData, LabError
 from compute.functions import complaint
 
@@ -32,10 +33,21 @@ def home(lang: str, entries: list[Entry], pages: dict, broken: BrokenData | None
         if not entries:
             refuse(told(broken, lang) if broken else say("no_lessons"))
             return
+        with st.container(key="lab-progress"):
+            reader.progress(lang, minutes_of(entries, lang))
         with st.container(key="lab-contents"):
             for entry in entries:
                 with st.container(key=f"lab-entry-{'branch' if entry.branch else 'chapter'}-{entry.slug}"):
                     _contents_entry(entry, lang, pages[entry.slug])
+
+
+def minutes_of(entries: list[Entry], lang: str) -> list[tuple[str, int]]:
+    """(slug, minutes) of those that can be read."""
+    found = []
+    for entry in entries:
+        with suppress(BrokenData):
+            found.append((entry.slug, load(entry.slug, lang).minutes))
+    return found
 
 
 def _contents_entry(entry: Entry, lang: str, page) -> None:
@@ -102,6 +114,7 @@ def _body(text: Lesson) -> None:
 def _ending(text: Lesson) -> None:
     _part("takeaway", text.lang, takeaway, text)
     _part("quiz", text.lang, ask, text)
+    _part("question", text.lang, question_box.show, text.slug, text.lang)
 
 
 def _part(name: str, lang: str, show: Callable[..., None], *arguments) -> None:

@@ -1,0 +1,95 @@
+"""The box at a lesson's end: note a question, see one's own, delete them, take them away. What keeps them is app/notes.py."""
+
+from __future__ import annotations
+
+import html
+import re
+from datetime import datetime, timezone
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import streamlit as st
+
+from app import notes
+from app.lesson import words
+from components import reader
+from compute.errors import LabError
+
+
+@st.fragment
+def show(slug: str, lang: str) -> None:
+    say = words(lang)
+    with st.container(key="lab-prose-question"):
+        st.html(f'<h2 class="lab-section">{html.escape(say("notes.title"))}</h2><p class="lab-quiet">{html.escape(say("notes.lead"))}</p>')
+        browser = reader.browser("reader/browser")
+        key, told = f"question:{slug}", f"question-told:{slug}"
+        st.text_area(say("notes.label"), key=key, max_chars=notes.LONGEST, placeholder=say("notes.placeholder"), height=120, persist_state="session")
+        st.button(say("notes.keep"), key=f"question-keep:{slug}", on_click=_keep, args=(browser, slug, lang))
+        if sentence := st.session_state.pop(told, None):
+            kind, text, values = sentence
+            body = html.escape(say(f"notes.{text}", **values))
+            st.html(f'<p class="lab-refusal" role="alert">{body}</p>' if kind == "wrong" else f'<p class="lab-kept" role="status">{body}</p>')
+        if browser:
+            _own(browser, slug, lang)
+
+
+def _keep(browser: str, slug: str, lang: str) -> None:
+    """When the button is pressed. What was not kept stays in the box."""
+    state = st.session_state
+    if not re.fullmatch(reader.BROWSER_ID, browser):
+        state[f"question-told:{slug}"] = ("wrong", "no_browser", {})
+        return
+    try:
+        notes.store().add(browser, slug, lang, state.get(f"question:{slug}") or "")
+    except notes.NotKept as reason:
+        state[f"question-told:{slug}"] = ("wrong", reason.key, reason.values)
+    else:
+        state[f"question:{slug}"] = ""
+        state[f"question-told:{slug}"] = ("kept", "kept", {})
+
+
+def _delete(browser: str, slug: str, id: int) -> None:
+    try:
+        notes.store().delete(browser, id)
+    except notes.NotKept as reason:
+        st.session_state[f"question-told:{slug}"] = ("wrong", reason.key, reason.values)
+    else:
+        st.session_state[f"question-told:{slug}"] = ("kept", "deleted", {})
+
+
+def _own(browser: str, slug: str, lang: str) -> None:
+    say = words(lang)
+    try:
+        every = notes.store().of(browser)
+    except notes.NotKept as reason:  # nothing of it is shown, and the box goes on
+        st.html(f'<p class="lab-refusal" role="status">{html.escape(say(f"notes.{reason.key}", **reason.values))}</p>')
+        return
+    if not every:
+        return
+    here = [note for note in every if note.lesson == slug]
+    if here:
+        st.html(f'<h3 class="lab-own-notes">{html.escape(say("notes.own", n=len(here)))}</h3>')
+    for note in here:
+        with st.container(key=f"lab-note-{note.id}", horizontal=True, vertical_alignment="top"):
+            st.html(f'<p class="lab-note"><time datetime="{note.written}">{html.escape(local(note.written))}</time>{html.escape(note.text)}</p>')
+            st.button(say("notes.delete"), key=f"question-delete:{note.id}", on_click=_delete, args=(browser, slug, note.id), type="tertiary",
+                      help=say("notes.delete_which", when=local(note.written)))
+    st.download_button(say("notes.download", n=len(every)), key=f"question-download:{slug}", file_name="inference-lab-notes.zip",
+                       mime="application/zip", on_click="ignore", data=lambda: packed(browser), type="tertiary")
+
+
+def packed(browser: str) -> bytes:
+    """One browser's notes as a zip. What cannot be read is said in the file instead."""
+    try:
+        titles = notes.titles()
+    except LabError:
+        titles = {}
+    return notes.archive(notes.files(notes.store().of(browser), titles))
+
+
+def local(written: str) -> str:
+    """A time as the reader's clock shows it, to the minute."""
+    try:
+        zone = ZoneInfo(st.context.timezone or "UTC")
+    except (ZoneInfoNotFoundError, ValueError):
+        zone = timezone.utc
+    return datetime.fromisoformat(written).astimezone(zone).strftime("%Y-%m-%d %H:%M")
