@@ -95,6 +95,11 @@ class ModelShape:
         """Of the text model, without the parts beside it."""
         return sum(m.loaded for m in self.matrices) + self.other_parameters
 
+    @property
+    def active_parameters(self) -> int:
+        """All but the experts that a token is not sent to; embedding and norms included."""
+        return self.parameters - sum(m.loaded - m.per_token for m in self.matrices)
+
     def loaded_bytes(self, weight_bytes: float) -> float:
         """Bytes of all weights on the card when each multiplied parameter takes `weight_bytes`; the rest stays 16-bit."""
         multiplied = sum(m.loaded for m in self.matrices)

@@ -15,7 +15,7 @@ MODEL_FILES = sorted((DATA / "models").glob("*.json"))
 WANTED_MODELS = {
     "qwen3.8-27b", "qwen3-0.6b", "qwen3-4b", "qwen3-8b", "llama-7b", "llama-2-7b", "llama-2-13b", "llama-2-70b", "llama-3-8b",
     "llama-3-70b", "mistral-7b", "mixtral-8x7b", "deepseek-v3", "glm-4.5", "gpt-oss-20b", "smollm2-135m", "70b-dense",
-    "mini-256", "mini-128", "mini-64",
+    "mini-256", "mini-128", "mini-64", "mini-moe",
 }  # fmt: skip
 WANTED_CHIPS = {
     "a100-40g-sxm", "a100-80g-sxm", "h100-sxm", "h200-sxm", "b200", "mi300x", "l40s", "rtx-4090", "rtx-5090", "tpu-v5e", "m4-max",
@@ -89,11 +89,11 @@ def dense(c, *, qk_norm=False):
 def mixtral(c):
     d, f, layers, e = c["hidden_size"], c["intermediate_size"], c["num_hidden_layers"], c["num_local_experts"]
     heads, kv = c["num_attention_heads"], c["num_key_value_heads"]
-    hd = d // heads
+    hd = c.get("head_dim", d // heads)
     attention = 2 * d * heads * hd + 2 * d * kv * hd
 
     def total(used):
-        return 2 * c["vocab_size"] * d + layers * (attention + d * e + used * 3 * d * f + 2 * d) + d
+        return (2 - c["tie_word_embeddings"]) * c["vocab_size"] * d + layers * (attention + d * e + used * 3 * d * f + 2 * d) + d
 
     return total(e), total(c["num_experts_per_tok"])
 
@@ -213,7 +213,7 @@ def test_sixteen_bit_checkpoints_are_two_bytes_a_parameter(id, extra):
 
 def test_every_model_has_its_total_checked():
     """Catches a model added without arithmetic of its own."""
-    own = {"qwen3.8-27b", "mixtral-8x7b", "deepseek-v3", "glm-4.5", "gpt-oss-20b", "70b-dense"}
+    own = {"qwen3.8-27b", "mixtral-8x7b", "deepseek-v3", "glm-4.5", "gpt-oss-20b", "70b-dense", "mini-moe"}
     assert {id for id, *_ in PUBLISHED_DENSE} | own == WANTED_MODELS
 
 
@@ -224,6 +224,14 @@ def test_mixtral_all_and_active():
     assert (total, active) == (46_702_792_704, 12_879_925_248)
     assert 2 * total == data["checkpoint_bytes"]["value"]
     assert rounds_to(total, data["published_parameters"]["total"], 3) and rounds_to(active, data["published_parameters"]["active"], 3)
+
+
+def test_mini_moe_all_and_active():
+    """Catches: a tied embedding counted twice, or half an expert. By hand: 4 layers of 8 · 3 · 256 · 384 for experts."""
+    data = model("mini-moe")
+    total, active = mixtral(data["config"])
+    assert (total, active) == (data["published_parameters"]["total"], data["published_parameters"]["active"]) == (10_758_400, 3_680_512)
+    assert total - active == 4 * (8 - 2) * 3 * 256 * 384
 
 
 def test_deepseek_v3_main_active_and_hub_total():

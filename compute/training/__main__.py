@@ -12,6 +12,7 @@ import os
 from compute.training import mixture
 
 MINIS = ("mini-256", "mini-128", "mini-64")
+MOE = ("mini-moe",)
 DRAFTS = ("mini-256-mtp", "smollm2-draft", "smollm2-135m-mtp")
 HEADS = ("mini-256-mtp", "smollm2-135m-mtp")
 
@@ -133,7 +134,7 @@ def card_step(options: argparse.Namespace) -> None:
     """Final figures on the whole validation texts or the fixed prompts, and README.md of a checkpoint."""
     from compute.training import card, speculation_card
 
-    if minis := tuple(n for n in options.models or MINIS if n in MINIS):
+    if minis := tuple(n for n in options.models or MINIS + MOE if n in MINIS + MOE):
         card.write_all(minis)
     for name in set(options.models or ()) & speculation_card.MADE.keys():
         speculation_card.write(name)
@@ -167,9 +168,9 @@ def main() -> None:
         if name == "mtp":
             sub.add_argument("models", nargs="*", metavar="head", help=f"{' or '.join(HEADS)}; default: the first")
         if name == "card":
-            sub.add_argument("models", nargs="*", metavar="model", help=f"also {', '.join(DRAFTS)}; default: the minis")
+            sub.add_argument("models", nargs="*", metavar="model", help=f"also {', '.join(DRAFTS)}; default: the minis and mini-moe")
     options = parser.parse_args()
-    known = {card_step: MINIS + DRAFTS, mtp_step: HEADS}.get(options.step, MINIS)
+    known = {card_step: MINIS + MOE + DRAFTS, mtp_step: HEADS}.get(options.step, MINIS)
     if unknown := set(options.models or ()) - set(known):
         parser.error(f"no model {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     options.step(options)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from compute.training import evaluate, mixture, reader, texts
+from compute.training import evaluate, mixture, moe, reader, texts
 from compute.training import model as mini
 from compute.training.distil import TEACHER
 from compute.training.tokenizer import load as load_tokenizer
@@ -20,11 +20,18 @@ PROMPTS = (
     "话说曹操引兵", "念奴娇\n", "如果要在文档中插入表格，", "Xiao Ming gave the apple to", "To open a file, choose",
 )  # fmt: skip
 EXAMPLE = "小明把苹果给了"
+BALANCED = """ `balance` is experts · Σ f·P of the last training batch: 1 when all experts are used alike. How they are used
+on the validation texts, layer by layer and by kind of text: `mini-moe.balance` in `data/precomputed.json`."""
 COMMANDS = {
     "mini-256": "OMP_WAIT_POLICY=PASSIVE python -m compute.training train --compile",
     "mini-128": "OMP_WAIT_POLICY=PASSIVE python -m compute.training distil mini-128 --compile",
     "mini-64": "OMP_WAIT_POLICY=PASSIVE python -m compute.training distil mini-64 --compile",
+    "mini-moe": "OMP_WAIT_POLICY=PASSIVE python -m compute.training moe",
 }
+
+
+def load(name: str) -> mini.Llama:
+    return (moe.load if name == moe.NAME else mini.load)(CHECKPOINTS / name)
 
 
 @torch.no_grad()
@@ -70,7 +77,7 @@ def measure(name: str, target: mini.Llama | None) -> dict:
     """Final figures of one checkpoint, added to its log under `final`."""
     path = CHECKPOINTS / name / LOG
     log = json.loads(path.read_text(encoding="utf-8"))
-    model, tokenizer = mini.load(CHECKPOINTS / name), load_tokenizer(CHECKPOINTS / name)
+    model, tokenizer = load(name), load_tokenizer(CHECKPOINTS / name)
     log["final"] = {
         "measured": {"text": "data/texts, whole files", "precision": "float32", **conditions()},
         **evaluate.report(model, tokenizer, target),
@@ -162,8 +169,15 @@ def _quoted(text: str) -> str:
 def card(name: str, log: dict) -> str:
     """README.md of one checkpoint."""
     recipe = Recipe(**log["recipe"])
-    shape = mini.SHAPES[recipe.shape]
-    count = mini.parameters(mini.Llama(shape))
+    mixed = name == moe.NAME
+    shape = moe.SHAPE if mixed else mini.SHAPES[recipe.shape]
+    count = mini.parameters((moe.Moe if mixed else mini.Llama)(shape))
+    if mixed:
+        idle = shape.layers * (moe.EXPERTS - moe.CHOSEN) * 3 * shape.width * shape.hidden
+        what = f"Mixtral of {count:,} parameters, of which a token goes through {count - idle:,},"
+        inside = f"layers, width, width of an expert | {shape.layers}, {shape.width}, {shape.hidden} |\n| experts of a layer, chosen for a token | {moe.EXPERTS}, {moe.CHOSEN}"
+    else:
+        what, inside = f"Llama of {count:,} parameters", f"layers, width, MLP width | {shape.layers}, {shape.width}, {shape.hidden}"
     teacher = log.get("teacher")
     final = log["final"]
     measured = final["measured"]
@@ -172,6 +186,13 @@ def card(name: str, log: dict) -> str:
         how = (
             f"Distilled from {teacher}: the first half of the steps minimises cross-entropy to its whole distribution,\n"
             f"the second half −log Σ min(p, q)."
+        )
+    elif mixed:
+        how = (
+            f"Trained on from {moe.SOURCE}: embedding, attention and norms as they were, every expert with half of the neurons of its\n"
+            f"layer's MLP, routers new (sparse upcycling, Komatsuzaki et al. 2022). The loss is next-token cross-entropy and {moe.BALANCE} of\n"
+            f"the balance loss (Fedus et al. 2021, eq. 4), so that no expert is left without tokens. It read {recipe.tokens:,} tokens more than\n"
+            f"{moe.SOURCE}: where it is better, experts alone are not the reason."
         )
     else:
         how = "Trained from scratch on next-token cross-entropy."
@@ -192,13 +213,13 @@ pipeline_tag: text-generation
 
 # {name}
 
-A Llama of {count:,} parameters for lessons on inference: small enough to run anywhere, trained well enough that its
+A {what} for lessons on inference: small enough to run anywhere, trained well enough that its
 next word is not noise. It tells small stories in Chinese and English, imitates software help, 三国演义 and 词. It knows
 nothing else. Written by `python -m compute.training card` from `{LOG}`.
 
 | | |
 | --- | --- |
-| layers, width, MLP width | {shape.layers}, {shape.width}, {shape.hidden} |
+| {inside} |
 | query heads, KV heads, head dimension | {shape.heads}, {shape.kv_heads}, {shape.head} |
 | vocabulary | {shape.vocabulary}, byte-level BPE; embeddings tied |
 | context trained, positions allowed | {mixture.CONTEXT}, {mini.POSITIONS} |
@@ -222,7 +243,7 @@ avoids the question as far as it can.
 ### Loss curve
 
 `loss` is the training loss since the row before; `val_…` are losses on the first 32 windows of one source a domain.
-Nats per token.
+Nats per token.{BALANCED if mixed else ""}
 
 {_curve(log)}
 
@@ -258,7 +279,7 @@ Of {own["stories"]} stories that it wrote itself at temperature 0.8 from a given
 """
 
 
-def write_all(names: tuple[str, ...] = ("mini-256", "mini-128", "mini-64")) -> None:
+def write_all(names: tuple[str, ...] = ("mini-256", "mini-128", "mini-64", "mini-moe")) -> None:
     """Measure and write the card of every checkpoint that has a log."""
     target = mini.load(CHECKPOINTS / TEACHER)
     for name in names:
@@ -267,6 +288,6 @@ def write_all(names: tuple[str, ...] = ("mini-256", "mini-128", "mini-64")) -> N
             print(f"{name}: no {LOG} yet, skipped")
             continue
         began = time.monotonic()
-        log = measure(name, target if name != TEACHER else None)
+        log = measure(name, target if name not in (TEACHER, moe.NAME) else None)
         (folder / "README.md").write_text(card(name, log), encoding="utf-8")
         print(f"{name}: {time.monotonic() - began:.0f} s")
