@@ -52,6 +52,7 @@ TABLE: dict[str, Function] = {
         Function("kv.computations", "compute.kv:computations", "web"),
         Function("kv.of_shape", "compute.kv:of_shape", "web"),
         Function("pipeline.map", "compute.pipeline:pipeline", "web"),
+        Function("request.loop", "compute.request_loop:loop", "web"),
         Function("kv.compare", "compute.engine.served:compare_kv", "service"),
         Function("next.logits", "compute.engine.served:next_logits", "service"),
         Function("moe.route", "compute.engine.routing:routed", "service"),

@@ -38,11 +38,11 @@ function plan(data, W, tools) {
     return { W, wide, boxes, arrows, frame, strip, bar, texts: { from: [0, middle + 5], to: [x + 15, middle + 5] }, height: bar + BAR + 34 };
   }
   let y = 24;
-  const put = (s, indent, h = ROW) => { boxes[s.id] = { x: indent, y, w: W - 2 * indent, h, row: true, inner: indent > 0 }; y += h; };
+  const put = (s, indent, h = ROW) => { boxes[s.id] = { x: indent || 1, y, w: W - 2 * (indent || 1), h, row: true, inner: indent > 0 }; y += h; };
   arrows.push([[24, y - 2], [24, y + 12]]);
   y += 15;
   for (const s of before) { put(s, 0); arrows.push([[24, y], [24, y + 13]]); y += 16; }
-  const frame = { x: 0, y, w: W }, columns = data.pattern.length > 40 ? 32 : Math.min(16, data.pattern.length), cell = Math.min(20, (W - 20) / columns), rows = Math.ceil(data.pattern.length / columns);
+  const frame = { x: 1, y, w: W - 2 }, columns = data.pattern.length > 40 ? 32 : Math.min(16, data.pattern.length), cell = Math.min(20, (W - 20) / columns), rows = Math.ceil(data.pattern.length / columns);
   const strip = { x: 10, y: y + 50, columns, cell };
   y += 58 + rows * (cell + 1);
   for (const s of inside) { put(s, 10, s.id === 'vectors' ? 52 : ROW); y += 8; }
@@ -75,7 +75,7 @@ function markup(data, p, at, tools) {
 
   // the stack: a sheet behind the sheet, and a cell for each layer
   const f = p.frame, s = p.strip;
-  for (const d of [6, 3]) out.push(rect(f.x + (p.wide ? d : 0), f.y - d, f.w - (p.wide ? 0 : d), f.h, c('paper'), `stroke="${c('hairline')}"`));
+  for (const d of [6, 3]) out.push(rect(f.x + (p.wide ? d : 2 * d), f.y - d, f.w - (p.wide ? 0 : 4 * d), f.h, c('paper'), `stroke="${c('hairline')}"`));
   out.push(rect(f.x, f.y, f.w, f.h, c('panel'), `stroke="${c('muted')}" stroke-width="1.2"`));
   out.push(text(f.x + 12, f.y + 20, words('stack', { n: data.pattern.length }), strong));
   if (!p.wide) out.push(text(f.x + 12, f.y + 40, esc(data.kinds), 'class="small muted"'));
