@@ -116,7 +116,7 @@ def render(control: Control, key: str, value: Any, words: Words, changed: Callab
             if len(ids) <= segments:
                 st.segmented_control(label, ids, default=value, format_func=labelled, required=True, **common)
             else:
-                st.selectbox(label, ids, index=ids.index(value), format_func=labelled, **common)
+                st.selectbox(label, ids, index=ids.index(value), format_func=labelled, placeholder="…", **common)
         case Toggle():
             seed(value)
             st.toggle(label, value=value, **common)

@@ -33,7 +33,7 @@ from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequestTy
 
 import components
 from components import controls, player
-from components.text import Words, amount, load_words
+from components.text import LANGUAGES, Words, amount, load_words
 from compute import facts
 from compute.errors import LabError, Unavailable, UnknownName
 from compute.functions import complaint, plain
@@ -44,6 +44,11 @@ HERE = Path(__file__).parent
 FOLDED = 4
 LONGEST_STEP = 9  # digits of a step in the address
 LOOK_AGAIN_SECONDS = 4  # while the service is away
+HEAD_LABELS = ("reset", "wasReset", "link", "copied", "csv", "json", "picture", "noPicture", "help", "data")
+FRAMEWORK = {  # what the framework calls parts of the page, in English whatever the page's language
+    "sidebar": "Sidebar", "collapse": "Collapse sidebar", "expand": "Expand sidebar", "open": "Open", "close": "Close", "suggestions": "Suggestions",
+    "more": "Increment", "less": "Decrement",
+}  # fmt: skip
 REDRAW_SECONDS = 0.5  # between two pictures of a live run under way
 
 _head = st.components.v2.component(
@@ -54,11 +59,16 @@ _head = st.components.v2.component(
 )
 
 
+_framework = st.components.v2.component("framework_words", js=(HERE / "frame_words.js").read_text(encoding="utf-8"))
+
+
 def enter(page: str) -> None:
     """Call once at the top of a page's run: tells a fresh visit (state comes back) from a move on the same page."""
     st.session_state["entered"] = st.session_state.get("page") != page
     st.session_state["page"] = page
     st.html(HERE / "frame.css")
+    ours = load_words(HERE / "text.toml", st.session_state.get("lang", LANGUAGES[0]))
+    _framework(key="framework_words", height=1, data={"skip": ours("framework.skip"), **{theirs: ours(f"framework.{name}") for name, theirs in FRAMEWORK.items()}})
 
 
 def show(id: str, *, lang: str, instance: int = 1, guess: str = "", **preset: Any) -> None:
@@ -196,7 +206,7 @@ def _put_instrument(widget, key: str, lang: str, base: dict[str, Any], guess: st
         try:
             result = _outcome(widget, params, state)
         except LabError as refusal:
-            _put_head(widget, key, words, ours, "refused", (), base)
+            _put_head(widget, key, words, ours, "refused", base, lang=lang, of=repr(params), says=f'{ours("mark.refused")} {refusal.message(lang)}')
             _complain(state, lang)
             st.html(f'<div class="lab-refused" role="alert"><b>{_e(ours("mark.refused"))}</b> {_e(refusal.message(lang))}</div>')
             room = _put_live(widget, key, params, words, ours, lang, state)
@@ -207,18 +217,26 @@ def _put_instrument(widget, key: str, lang: str, base: dict[str, Any], guess: st
         reached = player.step(f"{key}/picture")
         t = state["t"] if reached is None else reached
         view = widget.draw(result, components.Scene(words, lang, theme, before, state["guess"], t, running=state["run"] is not None))
-        _put_head(widget, key, words, ours, getattr(result, "mark", "computed"), view.rows, base)
-        _complain(state, lang)
+        mark, about = getattr(result, "mark", "computed"), {"lang": lang, "of": repr(params), "t": t}
         if guess and state["guess"] is None:
+            _put_head(widget, key, words, ours, mark, base, **about)  # nothing to take away yet: it would be the answer
+            _complain(state, lang)
             _ask(widget, key, guess, words, ours, base, state)
             return
+        verdict, told = "", ""
         if guess and state["guess"] != "skip":
-            _tell(widget, guess, _asked(widget, base, result), words, ours, lang, state)
+            verdict, told = _told(widget, guess, _asked(widget, base, result), words, ours, lang, state)
+        says = None if state["run"] else " ".join(filter(None, (verdict and ours(f"guess.{verdict}"), told, view.sentence)))
+        _put_head(widget, key, words, ours, mark, base, rows=view.rows, picture=True, says=says, **about)
+        _complain(state, lang)
+        if told:
+            mark = verdict and f'<b class="{verdict}">{_e(ours(f"guess.{verdict}"))}</b>'
+            st.html(f'<p class="lab-told">{mark} {_e(told)}</p>')
         _put_pictures(widget, key, view, 0, (view.picture, *view.beside), base, state, lang)
         _put_moves(widget, key, view.picture, t, words, base, state)
         _put_controls(widget, key, words, ours, base, state)
         room = _put_live(widget, key, params, words, ours, lang, state)
-        st.html(_under(view, ours, lang, running=state["run"] is not None))
+        st.html(_under(view, ours, lang))
         _put_pictures(widget, key, view, 1 + len(view.beside), view.after, base, state, lang)
         if view.derivation:
             with st.expander(ours("derivation")):
@@ -255,7 +273,11 @@ def _complain(state: dict[str, Any], lang: str) -> None:
         st.html(f'<p class="lab-complaint" role="alert">{_e(error.message(lang))}</p>')
 
 
-def _put_head(widget, key, words: Words, ours: Words, mark: str, rows, base) -> None:
+def _put_head(widget, key, words: Words, ours: Words, mark: str, base, *, lang: str, of: str, t: int | None = None, says: str | None = None,
+              rows=(), picture: bool = False) -> None:  # fmt: skip
+    """says: what a screen reader hears, once, when it has changed; None while there is nothing to say. of, t: what it is about, and
+    the player's step, which the player says itself."""
+
     def reset():
         state = _state(key)
         state.update(values={}, guess=None, t=None, page_too=True, previous=None, current=None, complaints=[])
@@ -263,12 +285,12 @@ def _put_head(widget, key, words: Words, ours: Words, mark: str, rows, base) -> 
         player.place(f"{key}/picture", None)
         _write_url(key, base, state)
 
-    labels = {name: ours(f"head.{name}") for name in ("reset", "link", "copied", "csv", "json", "picture", "help", "data")}
+    labels = {name: ours(f"head.{name}") for name in HEAD_LABELS}
     _head(
         key=f"{key}/head",
         data={
             "name": words("title"), "mark": mark, "markText": ours(f"mark.{mark}"), "labels": labels, "help": words("help"),
-            "rows": plain(rows), "file": key, "id": f"instrument-{key}",
+            "rows": plain(rows), "picture": picture, "file": key, "lang": lang, "of": of, "t": t, "says": says,
         },
         on_reset_change=reset,
     )  # fmt: skip
@@ -421,15 +443,15 @@ def _asked(widget, base: dict[str, Any], shown: Any) -> Any:
         return shown
 
 
-def _tell(widget, name, result, words: Words, ours: Words, lang: str, state) -> None:
+def _told(widget, name, result, words: Words, ours: Words, lang: str, state) -> tuple[str, str]:
+    """Whether the guess was "right" or "wrong" ("" where it is neither); then guess and truth, and what follows from it."""
     guess = widget.guesses[name]
     truth = guess.truth(result)
     told = words(f"guess.{name}.choice.{state['guess']}") if state["guess"] in guess.choices else f"{state['guess']} {guess.unit}".strip()
     right = guess.right(result) == state["guess"] if guess.right else None
-    mark = "" if right is None else f'<b class="{"right" if right else "wrong"}">{_e(ours("guess.right" if right else "guess.wrong"))}</b>'
+    verdict = "" if right is None else "right" if right else "wrong"
     line = ours("guess.told", guess=told, truth=amount(truth.value, truth.unit, lang))
-    after = words.get(f"guess.{name}.after")
-    st.html(f'<p class="lab-told" role="status">{mark} {_e(line)} {_e(after)}</p>')
+    return verdict, f"{line} {words.get(f'guess.{name}.after')}"
 
 
 # ---- live
@@ -561,8 +583,7 @@ def _learner() -> str:
 # ---- under the picture
 
 
-def _under(view, ours: Words, lang: str, running: bool = False) -> str:
-    """running: what changes twice a second is not read out each time."""
+def _under(view, ours: Words, lang: str) -> str:
     figures = "".join(
         f'<div class="lab-figure"><dt>{_e(r.label)}</dt><dd>{_figure(r.value)} <span>{_e(r.unit)}</span>'
         + (f'<i class="lab-change">{_e(r.change)}</i>' if r.change else "")
@@ -570,10 +591,9 @@ def _under(view, ours: Words, lang: str, running: bool = False) -> str:
         + "</dd></div>"
         for r in view.readouts
     )
-    spoken = "" if running else ' role="status" aria-live="polite"'
     simplified = f'<p class="lab-simplified">{_e(view.simplified)}</p>' if view.simplified else ""
     return (
-        f'<dl class="lab-figures">{figures}</dl><p class="lab-says"{spoken}>{_e(view.sentence)}</p>'
+        f'<dl class="lab-figures">{figures}</dl><p class="lab-says">{_e(view.sentence)}</p>'
         f"{simplified}{papers(view.papers, ours, lang)}"
     )
 
@@ -591,7 +611,7 @@ def papers(quantities: tuple[Quantity, ...], ours: Words, lang: str) -> str:
     kinds = " · ".join(dict.fromkeys(ours(f"kind.{q.kind}") for q in quantities))
     rows = "".join(f"<tr>{paper_cells(q, ours, lang)}</tr>" for q in quantities)
     first = next((q.formula for q in quantities if q.formula), "")
-    heads = "".join(f"<th>{_e(ours(f'paper.{c}'))}</th>" for c in ("what", "value", "kind", "how", "with"))
+    heads = "".join(f'<th scope="col">{_e(ours(f"paper.{c}"))}</th>' for c in ("what", "value", "kind", "how", "with"))
     return (
         f'<details class="lab-papers"><summary><span class="lab-kind">{_e(kinds)}</span> <code>{_e(first)}</code></summary>'
         f'<div class="lab-scroll"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div></details>'

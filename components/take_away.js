@@ -19,3 +19,17 @@ function save(name, type, content) {
   setTimeout(() => URL.revokeObjectURL(a.href), 1000);
 }
 
+// A canvas as it looks on the page: on its ground, which it does not have by itself.
+function ground(node) {
+  for (let n = node; n; n = n.parentElement || n.getRootNode().host) {
+    const c = getComputedStyle(n).backgroundColor;
+    if (c && c !== 'transparent' && !/, 0\)$/.test(c)) return c;
+  }
+  return 'white';
+}
+function canvasCopy(canvas) {
+  const copy = Object.assign(document.createElement('canvas'), { width: canvas.width, height: canvas.height });
+  const g = copy.getContext('2d');
+  g.fillStyle = ground(canvas); g.fillRect(0, 0, copy.width, copy.height); g.drawImage(canvas, 0, 0);
+  return copy;
+}

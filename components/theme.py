@@ -54,7 +54,7 @@ SURFACES: dict[str, Tone] = {
     "grid": Tone("#E9E6DF", "#252A33"),
     "ghost": Tone("#A9A69E", "#5B6372"),  # the state before the last move, hollow
     "accent": Tone("#22356F", "#B9C6F2"),
-    "accent-soft": Tone("#E7EAF4", "#232B42"),
+    "accent-soft": Tone("#EDF0F8", "#232B42"),
     "on-accent": Tone("#FFFFFF", "#14171C"),
 }
 

@@ -196,8 +196,8 @@ def _sentence(result: Result, scene: Scene) -> str:
                  clock=_clock(result, scene))  # fmt: skip
     said += words("says.whole", prompt=f"{p.prompt:,}", gap=seconds(whole.longest_gap_seconds), lost=amount(whole.lost_tokens, "token", lang))
     if chunked and p.mode != "separate":
-        over = words("says.over" if chunked.over_target else "says.kept", n=f"{chunked.over_target:,}", target=milliseconds(p.target))
-        said += words("says.chunked", budget=f"{p.budget:,}", steps=f"{sum(beat.read > 0 for beat in chunked.beats):,}", gap=seconds(chunked.longest_gap_seconds), over=over,
+        over = words({0: "says.kept", 1: "says.over_one"}.get(chunked.over_target, "says.over"), n=f"{chunked.over_target:,}", target=milliseconds(p.target))
+        said += words("says.chunked", budget=f"{p.budget:,}", steps=amount(sum(beat.read > 0 for beat in chunked.beats), "step", lang), gap=seconds(chunked.longest_gap_seconds), over=over,
                       whole=seconds(whole.first_token_seconds), first=seconds(chunked.first_token_seconds))  # fmt: skip
         longer = chunked.first_token_seconds > whole.first_token_seconds * 1.005 and chunked.longest_gap_seconds < whole.longest_gap_seconds * 0.995
         said += words("says.trade") if longer else ""

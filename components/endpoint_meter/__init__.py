@@ -275,7 +275,7 @@ def _simplified(result: Result, scene: Scene) -> str:
 def _errors(report: Report, scene: Scene) -> str:
     """What went wrong, a row each; what servers said is text and nothing else."""
     words, lang, shown = scene.words, scene.lang, report.errors[:MOST_ERRORS]
-    heads = "".join(f"<th>{html.escape(words(f'errors.{name}'))}</th>" for name in ("at", "kind", "says"))
+    heads = "".join(f'<th scope="col">{html.escape(words(f"errors.{name}"))}</th>' for name in ("at", "kind", "says"))
     rows = "".join(
         f'<tr><td class="n">{html.escape(amount(one.at, "s", lang))}</td><td>{html.escape(words(f"kind.{one.kind}"))}</td><td>{html.escape(one.says[lang])}</td></tr>'
         for one in shown

@@ -28,6 +28,12 @@ export function draw(svg, data, t, tools) {
   follow(svg, data, p, places, tools);
 }
 
+export function walk(along, data, t, tools) {
+  const all = data.rows.map((row) => row[0]), at = all.indexOf(tools.local.at), next = at < 0 ? (along > 0 ? 0 : all.length - 1) : (at + along + all.length) % all.length;
+  tools.local.at = all[next] ?? null;
+  return all.length ? data.rows[next][6] : tools.words('none');
+}
+
 // ---- scales
 
 function nice(v) {   // the next round number
@@ -208,7 +214,7 @@ function follow(svg, data, p, places, tools) {
     ring.innerHTML = !place ? '' : rect(...place.row, 'none', `stroke="${c('ink')}" stroke-width="1.5"`) + (place.dot ? `<circle cx="${r(place.dot[0])}" cy="${r(place.dot[1])}" r="8" fill="none" stroke="${c('ink')}" stroke-width="1.5"/>` : '');
   };
   const find = (event) => {
-    const box = svg.getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top;
+    const box = svg.getBoundingClientRect(), zoom = svg.currentCSSZoom || 1, x = (event.clientX - box.left) / zoom, y = (event.clientY - box.top) / zoom;
     if (y >= p.top && y < p.bottom) return Math.floor((y - p.top) / p.row) + 1;
     const near = [...places].filter(([, at]) => at.dot).map(([n, at]) => [Math.hypot(at.dot[0] - x, at.dot[1] - y), n]).sort((a, b) => a[0] - b[0])[0];
     return near && near[0] < 14 ? near[1] : null;

@@ -65,7 +65,7 @@ function scale({ data, p, tools, at, points, curves, main }) {
 function frontier(it, plane) {
   const { data, tools, points, curves, main, at, refused, halo, p } = it, c = tools.colour, { X, Y, left, right, top, floor, most, high } = plane;
   const unit = most < 1 ? ['ms', 1e3] : ['s', 1];
-  let out = `<clipPath id="frontier-plane"><rect x="${r(left)}" y="${r(top)}" width="${r(right - left)}" height="${r(floor - top)}"/></clipPath>`;
+  let out = `<clipPath id="frontier-plane"><rect x="${r(left)}" y="${r(top)}" width="${r(Math.max(0, right - left))}" height="${r(Math.max(0, floor - top))}"/></clipPath>`;
   for (const v of plane.yTicks) out += path(`M${r(left)} ${r(Y(v))}H${r(right)}`, c('grid')) + text(left - 8, Y(v) + 4.5, v.toLocaleString('en-US'), 'class="small figure muted" text-anchor="end"');
   for (const v of ticks(most * unit[1], p.two ? 7 : 5)) out += path(`M${r(X(v / unit[1]))} ${r(floor)}v4`, c('muted')) + text(X(v / unit[1]), floor + 19, v.toLocaleString('en-US'), `class="small figure muted" text-anchor="${X(v / unit[1]) > right - 14 ? 'end' : 'middle'}"`);
   out += text(0, 16, tools.words('y'), 'class="small"') + text(right, floor + 40, tools.words('x', { unit: unit[0] }), 'class="small" text-anchor="end"');
@@ -202,7 +202,7 @@ function waiting({ data, tools, curves, main, at, refused, halo }, box, what) {
   let most = Math.min(highest, Math.max(3 * target, 1.5 * low)) * 1.08;
   most = target < 2.2 * most ? Math.max(most, target * 1.25) : most * 1.2;   // room for its name above
   const unit = most < 1 ? ['ms', 1e3] : ['s', 1], Y = (v) => floor - (v / most) * (floor - top), id = `frontier-${what}`;
-  let out = `<clipPath id="${id}"><rect x="${r(left)}" y="${r(top)}" width="${r(right - left)}" height="${r(floor - top)}"/></clipPath>` + text(box.x, box.y + 16, tools.words(what), `style="font-size:14px;${strong}"`);
+  let out = `<clipPath id="${id}"><rect x="${r(left)}" y="${r(top)}" width="${r(Math.max(0, right - left))}" height="${r(Math.max(0, floor - top))}"/></clipPath>` + text(box.x, box.y + 16, tools.words(what), `style="font-size:14px;${strong}"`);
   for (const v of ticks(most * unit[1], 4)) out += path(`M${r(left)} ${r(Y(v / unit[1]))}H${r(right)}`, c('grid')) + text(left - 7, Y(v / unit[1]) + 4.5, v.toLocaleString('en-US'), 'class="small figure muted" text-anchor="end"');
   const last = data.sizes.at(-1), named = log ? [1, 10, 100, 1000, 10000].filter((n) => n <= last) : [1, ...ticks(last, 4).filter((n) => n > 1 && n < last * 0.9 && Number.isInteger(n)), last];
   for (const n of named) out += text(X(n), floor + 18, tools.number(n), `class="small figure muted" text-anchor="middle"`);

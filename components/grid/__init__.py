@@ -244,7 +244,7 @@ def _table(result: Result, words: Words) -> str:
         ("q × s" if not shift else "(q − z) × s", [place(r, 3) for r in group.restored]),
         (words("table.error"), [place(abs(r - w), 3) for w, r in zip(group.weights, group.restored)]),
     )
-    body = "".join(f"<tr{' class=total' if head == 'q' else ''}><th>{head}</th>{''.join(f'<td class=n>{cell}</td>' for cell in cells)}</tr>" for head, cells in lines)
+    body = "".join(f"<tr{' class=total' if head == 'q' else ''}><th scope=row>{head}</th>{''.join(f'<td class=n>{cell}</td>' for cell in cells)}</tr>" for head, cells in lines)
     largest = f"{numbers.largest:g}"
     caption = words("table.range" if shift else "table.scale", largest=largest, exact=f"{group.exact_scale:.5f}", stored=f"{group.scale:.5f}",
                     most=place(max(map(abs, group.weights))), low=place(min(*group.weights, 0)), high=place(max(*group.weights, 0)), zero=group.zero)  # fmt: skip

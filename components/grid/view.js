@@ -133,7 +133,7 @@ function draggable(svg, s, x, y, data, p, tools) {
   const said = tools.words('outlier', { value: data.outliers[local.at] }), hint = local.held || local.focus ? '' : text(at, top + 24, `← ${tools.words('drag')} →`, `class="small" text-anchor="middle" style="fill:${c('accent')};paint-order:stroke;stroke:${c('paper')};stroke-width:4px"`);
   svg.insertAdjacentHTML('beforeend', `<circle class="handle" cx="${r(at)}" cy="${r(top)}" r="${R + 4}" fill="transparent" stroke="${c('accent')}" stroke-width="2" style="cursor:ew-resize" tabindex="0" role="slider" aria-valuemin="0" aria-valuemax="${data.outliers[last]}" aria-valuenow="${data.outliers[local.at]}" aria-label="${said}"/>${hint}`);
   svg.style.touchAction = 'pan-y';
-  const handle = svg.querySelector('.handle'), spot = (event) => { const box = svg.getBoundingClientRect(); return [(event.clientX - box.left) * (tools.width / box.width), event.clientY - box.top]; };
+  const handle = svg.querySelector('.handle'), spot = (event) => { const box = svg.getBoundingClientRect(); return [(event.clientX - box.left) * (tools.width / box.width), (event.clientY - box.top) * (tools.width / box.width)]; };
   const nearest = (v) => data.outliers.reduce((best, o, i) => (Math.abs(o - v) < Math.abs(data.outliers[best] - v) ? i : best), 0);
   const show = (i) => { if (i !== local.at) { local.at = i; tools.redraw(); } };
   const settle = () => { local.moving = false; if (local.at !== local.data.at) tools.pick('outlier', data.outliers[local.at]); };

@@ -22,7 +22,7 @@ CARDS = {"a100-80g-sxm": "A100", "h100-sxm": "H100", "h200-sxm": "H200", "b200":
 KERNELS = ("gemm", "decode_attention", "decode_attention_grouped", "prefill_attention")
 RATIOS = (0.4, 4.0)  # the axis: predicted over published
 TICKS = (0.5, 0.7, 1, 1.5, 2, 3, 4)
-LANE, TITLE, AXIS = 46, 14, 64  # px: a lane, in it the line of text above the dots, and what is under the lanes
+LANE, TITLE, AXIS = 64, 32, 82  # px: a lane, in it the two lines of text above the dots, and what is under the lanes
 
 
 def one(row: Judgement) -> bool:
@@ -150,7 +150,7 @@ def _strip(result: Result, scene: Scene) -> dict[str, Any]:
         {"group": id, "name": words(f"option.group.{id}"), "mean": words("lane", mean=percent(s.mean), ideal=percent(s.ideal_mean))}
         for id, s in result.summaries.items()
     ]
-    x = {"field": "x", "type": "quantitative", "scale": {"type": "log", "domain": [low, high], "nice": False}, "title": words("axis"),
+    x = {"field": "x", "type": "quantitative", "scale": {"type": "log", "domain": [low, high], "nice": False}, "title": [words("axis"), words("axis_marks")],
          "axis": {"values": [v for v in TICKS if low <= v <= high], "labelExpr": "'×' + format(datum.value, '~g')"}}  # fmt: skip
     y = {"field": "group", "type": "nominal", "sort": order, "axis": None, "scale": {"type": "band", "padding": 0}}
     spread = {"field": "jitter", "type": "quantitative", "scale": {"domain": [0, 1], "range": [TITLE + 10, LANE - 8]}}
@@ -163,9 +163,9 @@ def _strip(result: Result, scene: Scene) -> dict[str, Any]:
         return {"data": {"values": [d for d in dots if d["clock"] == clock]}, "mark": {"type": "point", "cursor": "pointer"} | mark,
                 "encoding": {"x": x, "y": y, "yOffset": spread, "opacity": faded, "tooltip": tip}}  # fmt: skip
 
-    def text(field: str, align: str, at: dict, font: str) -> dict:
-        return {"data": {"values": titles}, "mark": {"type": "text", "align": align, "baseline": "top", "dy": 3 - LANE // 2, "font": font, "fontSize": 13},
-                "encoding": {"x": at, "y": y, "text": {"field": field}, "color": ink}}  # fmt: skip
+    def text(field: str, line: int) -> dict:
+        return {"data": {"values": titles}, "mark": {"type": "text", "align": "left", "baseline": "top", "dy": 3 - LANE // 2 + 17 * line, "font": theme.SANS[lang], "fontSize": 13},
+                "encoding": {"x": {"value": 4}, "y": y, "text": {"field": field}, "color": ink}}  # fmt: skip
 
     return {
         "height": LANE * len(order) + AXIS,
@@ -176,8 +176,8 @@ def _strip(result: Result, scene: Scene) -> dict[str, Any]:
             {"data": {"values": [{"group": id} for id in order[1:]]}, "mark": {"type": "rule", "color": tone("hairline"), "yOffset": -LANE / 2}, "encoding": {"y": y}},
             layer("ideal", {"filled": False, "size": 42, "strokeWidth": 1.2, "color": tone("bound")}),
             layer("calibrated", {"filled": True, "size": 46, "color": tone("accent")}) | {"params": [{"name": "group", "select": {"type": "point", "fields": ["group"], "clear": False}}]},
-            text("name", "left", {"value": 4}, theme.SANS[lang]),
-            text("mean", "right", {"value": {"expr": "width - 4"}}, theme.SANS[lang]),
+            text("name", 0),
+            text("mean", 1),
         ],
     }  # fmt: skip
 
@@ -202,7 +202,7 @@ def _kernels(result: Result, scene: Scene) -> dict[str, Any]:
     low = min(d["y"] for d in dots)
     x = {"field": "x", "type": "quantitative", "scale": {"type": "log"}, "title": words("kernels.x"), "axis": {"format": ",~g", "values": [10.0**e for e in range(6)]}}
     y = {"field": "y", "type": "quantitative", "scale": {"type": "log", "domain": [max(0.01, low * 0.8), 2.5], "nice": False}, "title": None,
-         "axis": {"values": [0.03, 0.1, 0.3, 0.5, 1, 2], "labelExpr": "'×' + format(datum.value, '~g')"}}  # fmt: skip
+         "axis": {"values": [0.03, 0.1, 0.3, 0.5, 1, 2], "minExtent": 44, "labelExpr": "'×' + format(datum.value, '~g')"}}  # fmt: skip
     marks = {"ideal": {"filled": False, "color": tone("bound"), "strokeWidth": 1.2}, "calibrated": {"filled": True, "color": tone("accent")}}
     return {
         "height": 200,
@@ -219,7 +219,7 @@ def _kernels(result: Result, scene: Scene) -> dict[str, Any]:
 def _table(result: Result, scene: Scene) -> str:
     words, lang = scene.words, scene.lang
     heads = ("engine", "model", "cards", "setting", "published", "calibrated", "error", "ideal", "ideal_error")
-    head = "".join(f"<th>{html.escape(words(f'column.{h}'))}</th>" for h in heads)
+    head = "".join(f'<th scope="col">{html.escape(words(f"column.{h}"))}</th>' for h in heads)
 
     def value(run: Judgement, number: float) -> str:
         return amount(number, "token/s" if run.what == "throughput" else "s", lang)

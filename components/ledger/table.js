@@ -275,6 +275,9 @@ function above(self, shown) {
   for (const b of self.kinds.children) b.setAttribute('aria-pressed', String(filter.kind === b.dataset.value));
   const numbers = Object.fromEntries([...self.kindIds.map((k) => [k, count((r) => r.kind === k)]), ...JUDGED.map((v) => [v, count((r) => r.verdict === v)])].map(([name, n]) => [name, n.toLocaleString('en')]));
   const some = filtered ? (shown.length ? W(self, 'view.some', { n: shown.length.toLocaleString('en') }) : W(self, 'view.none')) : '';
+  self.summary.setAttribute('aria-live', now.run ? 'off' : 'polite');   // a run is told by its bar, and in one sentence when it is over
+  if (self.ran && !now.run) self.summary.textContent = '';
+  self.ran = Boolean(now.run);
   put(self.summary, `${W(self, 'view.summary', { total: rows.length.toLocaleString('en'), ...numbers })}${self.lang === 'zh' ? '' : ' '}${some}`.trim());
   const can = shown.filter((row) => row.again);
   const button = (id, text, more = '') => `<button type="button" data-do="${id}" ${more}>${text}</button>`;
@@ -288,6 +291,7 @@ function above(self, shown) {
     if (focused) self.actions.lastElementChild.focus();
   }
   self.progress.hidden = !now.run;
+  self.progress.firstElementChild.setAttribute('aria-label', W(self, 'title'));
   if (now.run) {
     const running = now.run.now.length, done = now.run.done + Math.floor(now.run.fraction * running);
     self.progress.firstElementChild.value = (now.run.done + now.run.fraction * running) / Math.max(1, now.run.total);

@@ -7,7 +7,7 @@ const SOON = 3;            // questions that follow quickly when something was s
 const CARDS = 4;           // own requests that stay on the page when they are over
 const ICON = {
   reset: 'M4 10a6 6 0 1 0 2-4.5M4 3v4h4', link: 'M8 12l4-4M7 9l-2 2a3 3 0 0 0 4 4l2-2M13 11l2-2a3 3 0 0 0-4-4l-2 2',
-  data: 'M10 3v9M6 9l4 4 4-4M4 17h12', help: 'M8 8a2 2 0 1 1 3 1.7c-.7.4-1 .8-1 1.6M10 14v.2',
+  data: 'M10 3v9M6 9l4 4 4-4M4 17h12', picture: 'M3 5h14v10H3zM3 13l4-4 4 4 2-2 4 3', help: 'M8 8a2 2 0 1 1 3 1.7c-.7.4-1 .8-1 1.6M10 14v.2',
 };
 const FIGURES = ['rate', 'batch', 'waiting', 'memory', 'learners'];
 const pages = new WeakMap();
@@ -124,7 +124,7 @@ function run(self) {
     const passed = Math.max(0, Math.min(0.25, (time - self.before) / 1000));
     self.before = time;
     const moves = self.still.matches ? false : advance(self.h, passed, time, self.slow), column = self.column;
-    zoom(self, passed);
+    zoom(self, self.still.matches ? 1 : passed);
     if (moves || self.moved || Math.abs(column - self.column) > 0.01) drawLive(self);
     self.moved = moves;
     const wakeful = moves || self.data.seen && clock(self.h, time) - self.h.now < 5;   // it stands still soon after the last step
@@ -149,7 +149,7 @@ function label(self) {
   const { root } = self, find = (name) => root.querySelector(name);
   root.setAttribute('aria-label', W(self, 'title'));
   put(find('.head h2'), W(self, 'title'));
-  find('.tools').innerHTML = ['reset', 'link', 'data', 'help'].map((id) => `<button type="button" data-do="${id}" title="${W(self, `view.${id}`)}" aria-label="${W(self, `view.${id}`)}">${icon(id)}</button>`).join('');
+  find('.tools').innerHTML = ['reset', 'link', 'data', 'picture', 'help'].map((id) => `<button type="button" data-do="${id}" title="${W(self, `view.${id}`)}" aria-label="${W(self, `view.${id}`)}">${icon(id)}</button>`).join('');
   put(find('.what span'), W(self, 'view.prompt'));
   put(self.send, W(self, 'view.send'));
   put(find('[data-do=slow]'), W(self, 'view.slow'));
@@ -485,6 +485,7 @@ function papers(self) {
 // ---- what is pressed and pointed at
 
 function act(self, b) {
+  const stamp = () => `live-server-${wallTime(Date.now() / 1000, 1).replaceAll(':', '')}`;
   const does = {
     slow: () => { self.slow = !self.slow; b.setAttribute('aria-pressed', String(self.slow)); run(self); },
     now: () => { self.back = null; draw(self); },
@@ -492,7 +493,8 @@ function act(self, b) {
     cancel: () => { b.disabled = true; press(self, 'cancel', +b.dataset.value); },
     reset: () => { Object.assign(self, { back: null, slow: true }); self.root.querySelector('[data-do=slow]').setAttribute('aria-pressed', 'true'); press(self, 'reset'); },
     link: () => copy(location.href).then(() => note(self, W(self, 'view.copied'))),
-    data: () => save(`live-server-${wallTime(Date.now() / 1000, 1).replaceAll(':', '')}.json`, 'application/json', JSON.stringify(taken(self.h))),
+    data: () => save(`${stamp()}.json`, 'application/json', JSON.stringify(taken(self.h))),
+    picture: () => canvasCopy(self.lanes).toBlob((blob) => save(`${stamp()}.png`, 'image/png', blob)),
     help: () => drawer(self, self.drawer ? '' : 'help'),
   };
   does[b.dataset.do]();

@@ -269,7 +269,7 @@ function tail(data, p, y, base, tools) {
     inside += line(`M${r(X(low))} ${r(Y(share))}H${r(to)}${high === null ? 'm-4 -3l4 3l-4 3' : ''}`, c('prefill'), 'stroke-width="1.4" stroke-opacity=".8"') + `<circle cx="${r(X(v))}" cy="${r(Y(share))}" r="4.5" fill="${c('prefill')}" stroke="${c('paper')}" stroke-width="1.2"/>`;
     inside += text(X(v) + 8, Y(share) - 7, `p${100 - share}`, `class="small" style="${halo(c)}"`);
   }
-  out += `<clipPath id="lab-tail"><rect x="${r(x0)}" y="${r(top - 8)}" width="${r(x1 - x0)}" height="${r(base - top + 8)}"/></clipPath><g clip-path="url(#lab-tail)">${inside}</g>` + line(`M${r(x0)} ${base}H${r(x1)}`, c('hairline'));
+  out += `<clipPath id="lab-tail"><rect x="${r(x0)}" y="${r(top - 8)}" width="${r(Math.max(0, x1 - x0))}" height="${r(base - top + 8)}"/></clipPath><g clip-path="url(#lab-tail)">${inside}</g>` + line(`M${r(x0)} ${base}H${r(x1)}`, c('hairline'));
   for (const v of steps(most, 5)) out += text(X(v), base + 18, plain(v), `class="small figure muted" text-anchor="${X(v) > x1 - 12 ? 'end' : 'middle'}"`);
   return out + text(x0, base + 36, tools.words('stay'), 'class="small"');
 }
@@ -286,7 +286,7 @@ function listen(svg, left, data, tools) {
   const { local } = tools, queue = data.field === 'rho', dot = svg.querySelector('.handle');
   svg.style.touchAction = 'pan-y';
   const least = data.capacity * 0.02, tidy = (v) => Math.max(queue ? 0.02 : +least.toPrecision(2), queue ? Math.round(v * 100) / 100 : +v.toPrecision(3));
-  const where = (event) => { const box = svg.getBoundingClientRect(); return [(event.clientX - box.left) * (tools.width / box.width), event.clientY - box.top]; };
+  const where = (event) => { const box = svg.getBoundingClientRect(); return [(event.clientX - box.left) * (tools.width / box.width), (event.clientY - box.top) * (tools.width / box.width)]; };
   const show = (v) => { const next = tidy(Math.min(v, data.top)); if (next !== local.at) { local.at = next; local.used = true; tools.redraw(); } };
   const settle = () => { if (local.at !== local.data.x) tools.pick(local.data.field, local.at); };
   if (local.focus) dot.focus({ preventScroll: true });   // each drawing makes a new one

@@ -11,7 +11,6 @@ export function height(data, width, tools) {
 
 export function draw(svg, data, t, tools) {
   const p = built?.data === data && built.width === tools.width ? built.plan : plan(data, tools.width, tools);
-  svg.setAttribute('role', 'group');   // it holds buttons
   svg.innerHTML = markup(data, t, p, tools);
   listen(svg, tools);
   if (tools.local.byKey) svg.querySelector(`.pick[data-request="${tools.local.request}"]`)?.focus();   // the one that had the focus is gone

@@ -8,6 +8,8 @@ like. It may export
   height(data, width, tools)      px; default the Stage's
   says(data, t, tools)            the text equivalent at t; default the View's sentence
   label(data, t, tools)           what the transport shows instead of "step t of n"
+  walk(along, data, t, tools)     ↑ and ↓: go to the mark before (-1) or after (1), as pointing at it would, and return what is
+                                  said of it; for marks that tell something when a pointer is over them
   rate                            steps per second at speed ×1; default: the whole run in 20 s, at least 1.5
 
 tools.pick(field, value) sets a parameter of the widget that the Stage names in `picks`.
@@ -29,7 +31,7 @@ from components.text import load_words
 from compute.errors import BrokenData
 
 HERE = Path(__file__).parent
-LABELS = ("play", "pause", "back", "forward", "start", "speed", "step", "keys")
+LABELS = ("play", "pause", "back", "forward", "start", "speed", "step", "keys", "walk")
 EXPORTED = re.compile(r"^export (?:const|let|function) (\w+)", re.MULTILINE)
 
 

@@ -34,7 +34,10 @@ class Player {
     this.scrub.oninput = () => this.go(+this.scrub.value, false);
     this.scrub.onchange = () => this.commit();
     this.box.onkeydown = (event) => {
-      if (this.steps < 2 || event.ctrlKey || event.metaKey || event.altKey || event.target === this.speed) return;
+      if (event.ctrlKey || event.metaKey || event.altKey || event.target === this.speed) return;
+      const along = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+      if (along && VIEW.walk && event.target === this.box) { event.preventDefault(); event.stopPropagation(); this.walk(along); return; }
+      if (this.steps < 2) return;
       const on = event.target.tagName === 'BUTTON' && event.key === ' ';   // a focused button presses itself
       const key = { ArrowLeft: act.back, ArrowRight: act.forward, Home: () => this.go(0), End: () => this.go(this.steps - 1), r: act.start, R: act.start, ' ': act.play }[event.key];
       if (!key || on) return;
@@ -74,8 +77,9 @@ class Player {
     this.t = this.within(this.t);
     const L = data.labels;
     this.bar.hidden = this.steps < 2;
-    this.box.tabIndex = this.steps < 2 ? -1 : 0;
-    this.box.setAttribute('aria-label', this.steps < 2 ? data.name : `${data.name}. ${L.keys}`);
+    const keys = [this.steps > 1 && L.keys, VIEW.walk && L.walk].filter(Boolean);
+    this.box.tabIndex = keys.length ? 0 : -1;
+    this.box.setAttribute('aria-label', [data.name, ...keys].join(data.lang === 'zh' ? '。' : '. '));
     for (const b of this.bar.querySelectorAll('button')) if (b.dataset.do !== 'play') { b.title = L[b.dataset.do]; b.setAttribute('aria-label', L[b.dataset.do]); }
     this.speed.setAttribute('aria-label', L.speed);
     this.scrub.max = this.steps - 1;
@@ -138,6 +142,12 @@ class Player {
     this.send('t', this.t);
   }
 
+  walk(along) {   // to the next mark of the picture, as a pointer would
+    const said = VIEW.walk(along, this.data.stage, this.t, this.tools(this.t));
+    this.draw(true);
+    this.said.textContent = said;
+  }
+
   // ---- the picture
 
   draw(again = false) {
@@ -163,12 +173,19 @@ class Player {
     }
     this.saying = VIEW.says ? VIEW.says(data.stage, t, tools) : data.alt;
     this.picture.setAttribute('aria-label', this.saying);
+    this.name();
     const label = VIEW.label ? VIEW.label(data.stage, t, tools) : fill(data.labels.step, { t: t + 1, n: this.steps });
     this.out.textContent = label;
     this.scrub.value = t;
     this.scrub.setAttribute('aria-valuetext', label);
     this.box.dataset.t = t;
     this.drawn = t;
+  }
+
+  name() {   // a picture is one image with one sentence; where something in it can be pressed, that is what else there is to it
+    const holds = this.picture.querySelector?.('[tabindex]');
+    this.picture.setAttribute('role', holds ? 'group' : 'img');
+    if (holds) for (const part of this.picture.children) if (!part.matches('[tabindex]') && !part.querySelector('[tabindex]')) part.setAttribute('aria-hidden', 'true');
   }
 
   tools(t) {

@@ -173,7 +173,7 @@ STYLE = """
 .again mark { background: color-mix(in srgb, var(--lab-rejected) 14%, transparent); color: inherit; border-bottom: 2px solid var(--lab-rejected); }
 .again i { font-style: normal; color: var(--lab-muted); padding: 0 4px; }
 .again .again-more { font-size: 13px; color: var(--lab-muted); }
-.again-table td.now { background: var(--lab-accent-soft); }
+.again-table :is(td, th).now { background: var(--lab-accent-soft); }
 .again-table small { color: var(--lab-muted); font-size: 13px; margin-left: 10px; }
 @media (max-width: 1000px) { .again-table small { display: block; margin: 0; } }
 """
@@ -181,16 +181,16 @@ STYLE = """
 
 def _table(result: Result, words: Words, lang: str) -> str:
     order = ("repetition4", "kept", "entropy", "distinct1", "distinct2")
-    heads = "".join(f"<th>{_e(words(f'measure.{m}'))}</th>" for m in order)
+    heads = "".join(f'<th scope="col">{_e(words(f"measure.{m}"))}</th>' for m in order)
     lines = []
     for setting, cells in result.table.items():
         now = " now" if setting == result.params.setting else ""
         figures = "".join(
             f"<td class='n{now}'>{_shown(c.value, m, lang)}<small>{_shown(c.low, m, lang)} – {_shown(c.high, m, lang)}</small></td>" for m, c in ((m, cells[m]) for m in order)
         )
-        lines.append(f"<tr><td class='{now.strip()}'>{_e(_name(setting, words))}</td>{figures}</tr>")
+        lines.append(f"<tr><th scope='row' class='{now.strip()}'>{_e(_name(setting, words))}</th>{figures}</tr>")
     return (
-        f'<details class="lab-papers lab-ledger again-table" open><summary>{_e(words("table.title"))}</summary><div class="lab-scroll"><table><thead><tr><th>{_e(words("table.setting"))}</th>'
+        f'<details class="lab-papers lab-ledger again-table" open><summary>{_e(words("table.title"))}</summary><div class="lab-scroll"><table><thead><tr><th scope="col">{_e(words("table.setting"))}</th>'
         f"{heads}</tr></thead><tbody>{''.join(lines)}</tbody></table></div></details>"
     )
 

@@ -571,15 +571,15 @@ def _ledger(result: Placement, scene: Scene) -> str:
         bar = f'<i style="display:block;height:10px;width:{width:.2f}%;min-width:1px;background:var(--lab-{kind if kind != "activations" else "ghost"})"></i>'
         note = f" ({words('ledger.uncharged')})" if kind == "activations" else ""
         rows.append(
-            f"<tr><td>{html.escape(words.get('op.' + op.name, op.name))}{html.escape(note)}</td><td class='n'>{op.layers or ''}</td><td class='n'>{amount(bytes_, 'B', lang)}</td>"
+            f"<tr><th scope='row'>{html.escape(words.get('op.' + op.name, op.name))}{html.escape(note)}</th><td class='n'>{op.layers or ''}</td><td class='n'>{amount(bytes_, 'B', lang)}</td>"
             f"<td style='width:30%'>{bar}</td><td class='n'>{amount(op.flops, 'FLOP', lang) if op.flops else '–'}</td></tr>"
         )
     d = result.decode
     rows.append(
-        f"<tr class='total'><td>{words('ledger.total')}</td><td></td><td class='n'>{amount(d.bytes_per_step, 'B', lang)} → {amount(d.memory_seconds, 's', lang)}</td>"
+        f"<tr class='total'><th scope='row'>{words('ledger.total')}</th><td></td><td class='n'>{amount(d.bytes_per_step, 'B', lang)} → {amount(d.memory_seconds, 's', lang)}</td>"
         f"<td></td><td class='n'>{amount(d.flops_per_step, 'FLOP', lang)} → {amount(d.compute_seconds, 's', lang)}</td></tr>"
     )
-    heads = "".join(f"<th>{words('ledger.' + c)}</th>" for c in ("part", "layers", "bytes", "share", "flops"))
+    heads = "".join(f"<th scope='col'>{words('ledger.' + c)}</th>" for c in ("part", "layers", "bytes", "share", "flops"))
     return (
         f'<details class="lab-papers lab-ledger"><summary>{words("ledger.title", bytes=amount(d.bytes_per_step, "B", lang), flops=amount(d.flops_per_step, "FLOP", lang))}</summary>'
         f'<div class="lab-scroll"><table><thead><tr>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table></div></details>'

@@ -435,7 +435,7 @@ def _table(result: Result, scene: Scene) -> str:
         sign, tone = SIGNS[p.judged]
         figures = (_bits(p.stored.bits_per_weight), amount(p.stored.bytes, "B", lang), signed(p.change), " … ".join(shown(p.change)[1:]))
         lines.append(
-            f"<tr{CHOSEN if p is result.chosen else ''}><td>{p.scheme.id}</td><td>{html.escape(words(f'option.family.{p.scheme.family}'))}</td>"
+            f"<tr{CHOSEN if p is result.chosen else ''}><th scope=row>{p.scheme.id}</th><td>{html.escape(words(f'option.family.{p.scheme.family}'))}</td>"
             + "".join(f'<td class="n">{figure}</td>' for figure in figures)
             + f'<td><span style="color:var(--lab-{tone})" aria-hidden="true">{sign}</span> {html.escape(_verdict(p, result, words))}</td></tr>'
         )

@@ -178,7 +178,7 @@ function halo(x, y, words, c, more) {
 
 function listen(svg, placed, tools) {
   const near = (event) => {
-    const from = svg.getBoundingClientRect(), x = event.clientX - from.left, y = event.clientY - from.top;
+    const from = svg.getBoundingClientRect(), zoom = svg.currentCSSZoom || 1, x = (event.clientX - from.left) / zoom, y = (event.clientY - from.top) / zoom;
     let best = null, least = NEAR ** 2;
     for (const d of placed) { const far = (d.px - x) ** 2 + (d.py - y) ** 2; if (far < least) { least = far; best = d; } }
     return best;

@@ -41,6 +41,13 @@ export function says(data, t, tools) {
   return tools.words('says', { t: t + 1, runs }) + (picked ? fate(data, picked, tools) : '');
 }
 
+export function walk(along, data, t, tools) {
+  const all = [...new Set(data.runs.flatMap((run) => Object.keys(run.lives).map(Number)))].sort((a, b) => a - b), local = tools.local;
+  const at = all.indexOf(local.pinned || 0);
+  local.pinned = all[at < 0 ? (along > 0 ? 0 : all.length - 1) : (at + along + all.length) % all.length];
+  return fate(data, local.pinned, tools);
+}
+
 // ---- what is known of a run at a step
 
 const known = new WeakMap();   // of a run: its stretches by slot, and busy cells up to each step
@@ -273,7 +280,7 @@ function lines(said, width, tools, px = 14) {
 
 function listen(canvas, data, t, p, tools) {
   const local = tools.local, find = (event) => {
-    const { left, top } = canvas.getBoundingClientRect(), x = event.clientX - left, y = event.clientY - top;
+    const { left, top } = canvas.getBoundingClientRect(), zoom = canvas.currentCSSZoom || 1, x = (event.clientX - left) / zoom, y = (event.clientY - top) / zoom;
     for (const [i, run] of data.runs.entries()) {
       const lane = Math.floor((y - p.first - i * (p.panel + 20) - p.head) / p.row), last = Math.min(t, run.steps - 1);
       if (lane < 0 || lane >= run.slots) continue;

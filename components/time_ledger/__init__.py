@@ -308,21 +308,21 @@ def _ledger(result: Account, scene: Scene) -> str:
         part = next(p[id] for p in found if id in p)
         values = [getattr(p[id], field) if id in p else 0.0 for p, field in ((found[0], "bytes"), (found[0], "flops"), (found[1], "bytes"), (found[1], "flops"))]
         swatch = f'<i style="display:inline-block;width:10px;height:10px;margin-right:7px;background:var(--lab-{part.tone});border-radius:{"50%" if part.tone == "state" else "1px"}"></i>'
-        body += f'<tr><td style="{line};padding:5px 0">{swatch}{html.escape(words(f"part.{id}"))}</td>{cells(values)}</tr>'
+        body += f'<tr><th scope="row" style="{line};text-align:left;font-weight:400;padding:5px 0">{swatch}{html.escape(words(f"part.{id}"))}</th>{cells(values)}</tr>'
     totals = [getattr(phase, field) for phase, field, _ in columns]
     strong = "border-top:1.5px solid var(--lab-ink);font-weight:600"
-    body += f'<tr><td style="{line};{strong};padding:5px 0">{words("ledger.total")}</td>{cells(totals, strong)}</tr>'
+    body += f'<tr><th scope="row" style="{line};{strong};text-align:left;padding:5px 0">{words("ledger.total")}</th>{cells(totals, strong)}</tr>'
     heads = "".join(
-        f'<th style="border:0;{number};font-weight:500;color:var(--lab-muted);vertical-align:bottom">{words("bar." + ("move" if unit == "B" else "compute"))}<br>{shown}</th>'
+        f'<th scope="col" style="border:0;{number};font-weight:500;color:var(--lab-muted);vertical-align:bottom">{words("bar." + ("move" if unit == "B" else "compute"))}<br>{shown}</th>'
         for (_, _, unit), (_, _, shown) in zip(columns, scaled)
     )
     over = "".join(
-        f'<th colspan="2" style="border:0;border-bottom:2px solid var(--lab-{id});text-align:right;padding:2px 0 4px 10px;font-weight:600">{html.escape(words(f"ledger.{id}", tokens=f"{phase.tokens:,}"))}</th>'
+        f'<th scope="colgroup" colspan="2" style="border:0;border-bottom:2px solid var(--lab-{id});text-align:right;padding:2px 0 4px 10px;font-weight:600">{html.escape(words(f"ledger.{id}", tokens=f"{phase.tokens:,}"))}</th>'
         for id, phase in result.phases
     )
     return (
         f'<div style="overflow-x:auto"><table style="border-collapse:collapse;width:100%;font-size:14px;line-height:1.4">'
-        f'<thead><tr><th style="border:0"></th>{over}</tr><tr><th style="border:0"></th>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
+        f'<thead><tr><td style="border:0"></td>{over}</tr><tr><td style="border:0"></td>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
         f'<p class="lab-simplified" style="margin-top:6px">{html.escape(words("ledger.adds"))}</p>'
     )
 

@@ -139,7 +139,7 @@ def _ghost(old: float | None, new: float) -> float | None:
 def _less(result: Result, s: Split, words: Words, lang: str) -> str:
     if not s.lossless:
         return ""
-    return words("less", share=amount(result.less(s), "ratio", lang)) if s.count > result.best.count else words("most")
+    return words("less", share=amount(result.less(s), "ratio", lang)) if s.count > result.best.count else words("most" if sum(each.count == result.best.count for each in result.fair) == 1 else "tied")
 
 
 def _groups(s: Split) -> list[list[Any]]:

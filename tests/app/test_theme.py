@@ -58,9 +58,20 @@ def test_what_carries_meaning_is_readable_on_paper_and_panel(name, look):
 
 
 @pytest.mark.parametrize("look", theme.THEMES)
-def test_text_on_the_accent_is_readable(look):
-    assert contrast(theme.colour("on-accent", look), theme.colour("accent", look)) >= 4.5
-    assert contrast(theme.colour("accent", look), theme.colour("accent-soft", look)) >= 4.5
+@pytest.mark.parametrize("ground,names", [("accent", ("on-accent",)), ("accent-soft", ("ink", "muted", "accent", "accepted", "rejected", "bound")),
+                                          ("free", ("ink", "muted")), ("reserved", ("ink",))])  # fmt: skip
+def test_text_on_other_grounds_is_readable(look, ground, names):
+    """Catches: a chosen row, a pressed button or a cell of memory in which the words are too pale for their ground."""
+    for name in names:
+        ratio = contrast(theme.colour(name, look), theme.colour(ground, look))
+        assert ratio >= 4.5, f"{name} on {ground}, {look}: {ratio:.2f}"
+
+
+@pytest.mark.parametrize("look", theme.THEMES)
+def test_the_ring_of_the_focus_stands_out(look):
+    """WCAG 1.4.11 asks for 3 : 1 against what is around."""
+    for ground in ("paper", "panel", "accent-soft"):
+        assert contrast(theme.colour("accent", look), theme.colour(ground, look)) >= 3
 
 
 @pytest.mark.parametrize("blindness", [None, *BLINDNESS])

@@ -228,7 +228,7 @@ def press(at: AppTest) -> AppTest:
 
 
 def mark(at: AppTest) -> str:
-    return json.loads(at.get("bidi_component")[0].proto.json)["mark"]
+    return next(data["mark"] for data in (json.loads(each.proto.json) for each in at.get("bidi_component")) if "mark" in data)
 
 
 def kept(at: AppTest) -> dict:
