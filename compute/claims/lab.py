@@ -76,6 +76,18 @@ def _():
     return computed((fixed + each * mean) / (fixed + each), "×", "(fixed + each × mean tokens) / (fixed + each)", fixed=fixed, each=each, mean_tokens=mean)
 
 
+# ---- what was set, for sentences that name it
+
+for _new in LENGTHS:
+    claim(f"lab.new.{_new}", f"表里的长度：{_new} 个新 token", f"a length of the table: {_new} new tokens")(lambda new=_new: computed(new, "token", "as measured"))
+
+for _name, _value, _unit, _zh, _en in (
+    ("forward.short", WIDTHS[0], "token", "最短的一次前向", "the shortest timed forward"), ("forward.long", WIDTHS[-1], "token", "最长的一次前向", "the longest timed forward"),
+    ("context.short", SHORT, "token", "短的上下文", "the short context"), ("context.long", LONG, "token", "长的上下文", "the long context"),
+):  # fmt: skip
+    claim(f"lab.{_name}", _zh, _en)(lambda value=_value, unit=_unit: computed(value, unit, "as set"))
+
+
 # ---- this machine's walls
 
 
@@ -155,6 +167,12 @@ def _():
 
 QUIZ_PROMPT, QUIZ_NEW = 4, 100
 QUIZ_BANDWIDTH, QUIZ_BYTES = 20e9, 400e6
+
+for _name, _value, _unit, _zh, _en in (
+    ("prompt", QUIZ_PROMPT, "token", "测验里的提示", "the prompt of the quiz"), ("new", QUIZ_NEW, "token", "测验里的新 token", "new tokens of the quiz"),
+    ("bandwidth", QUIZ_BANDWIDTH, "B/s", "测验里的带宽", "the bandwidth of the quiz"), ("bytes", QUIZ_BYTES, "B", "测验里每个 token 的字节", "bytes a token of the quiz"),
+):  # fmt: skip
+    claim(f"lab.quiz.{_name}", _zh, _en)(lambda value=_value, unit=_unit: computed(value, unit, "as set"))
 
 
 @claim("lab.quiz.without", "4 个 token 的提示，没有缓存写 100 个 token 要算的 K、V", "K/V computations for 100 tokens after a prompt of 4 without a cache")
