@@ -76,12 +76,13 @@ def show(lang: str, pages: dict) -> None:
     say, found = words(lang), terms()
     views.header("glossary", lang)
     with st.container(key="lab-prose-find"):
-        reader.find(lang, {term.id: searched(term, lang) for term in found})
+        reader.find(lang, {term.id: searched(term, lang) for term in found},
+                    {f"{group}-terms": [term.id for term in found if term.group == group] for group in GROUPS})
     with st.container(key="lab-prose-terms"):
         for group in GROUPS:
             rows = "\n\n".join(entry(term, lang) for term in found if term.group == group)
-            st.markdown(f'<h2 class="lab-section" id="{group}-terms">{prose.literal(say(f"glossary_group.{group}"))}</h2>\n\n'
-                        f'<div class="lab-terms">\n\n{rows}\n\n</div>', unsafe_allow_html=True)
+            st.markdown(f'<div id="{group}-terms">\n\n<h2 class="lab-section">{prose.literal(say(f"glossary_group.{group}"))}</h2>\n\n'
+                        f"{rows}\n\n</div>", unsafe_allow_html=True)
 
 
 def searched(term: Term, lang: str) -> str:

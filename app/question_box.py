@@ -22,7 +22,8 @@ def show(slug: str, lang: str) -> None:
         st.html(f'<h2 class="lab-section">{html.escape(say("notes.title"))}</h2><p class="lab-quiet">{html.escape(say("notes.lead"))}</p>')
         browser = reader.browser("reader/browser")
         key, told = f"question:{slug}", f"question-told:{slug}"
-        st.text_area(say("notes.label"), key=key, max_chars=notes.LONGEST, placeholder=say("notes.placeholder"), height=120, persist_state="session")
+        # No max_chars: the browser would throw a text away that is pasted and too long; here it is refused and stays.
+        st.text_area(say("notes.label", most=f"{notes.LONGEST:,}"), key=key, placeholder=say("notes.placeholder"), height=120, persist_state="session")
         st.button(say("notes.keep"), key=f"question-keep:{slug}", on_click=_keep, args=(browser, slug, lang))
         if sentence := st.session_state.pop(told, None):
             kind, text, values = sentence

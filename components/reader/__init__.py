@@ -2,7 +2,7 @@
 
 Nothing here goes through the contract: there is no result to draw. Words stand in text.toml, like a widget's.
 
-    find(lang, texts)        a field that hides the terms which do not hold what was typed, and leads to lessons
+    find(lang, texts, groups)  a field that hides the terms which do not hold what was typed, and leads to lessons
     lead()                   the same for links to lessons on a page without that field
     print_button(lang)       opens the browser's print dialogue
     browser(key)             this browser's random name, 32 hex digits; "" until it has said so
@@ -43,9 +43,10 @@ def _words(lang: str) -> Mapping[str, str]:
     return load_words(HERE / "text.toml", lang).table
 
 
-def find(lang: str, texts: Mapping[str, str]) -> None:
-    """texts: by the id of the element on the page, what is looked through, in lower case."""
-    _find(key="reader/find", data={"words": _words(lang), "texts": dict(texts)})
+def find(lang: str, texts: Mapping[str, str], groups: Mapping[str, Sequence[str]]) -> None:
+    """texts: by the id of the element on the page, what is looked through, in lower case. groups: by the id of the element
+    around them, the ids of its terms; it goes when they all do."""
+    _find(key="reader/find", data={"words": _words(lang), "texts": dict(texts), "groups": {id: list(of) for id, of in groups.items()}})
 
 
 def lead() -> None:

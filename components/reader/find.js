@@ -8,6 +8,13 @@ function rules(hidden, aimed) {
     + (aimed ? `#${CSS.escape(aimed)} .lab-term-name strong{background:var(--lab-accent-soft)}` : "");
 }
 
+// The framework writes the language into an address that lacks it, and forgets what stood behind the #.
+function opened() {
+  const [entry] = performance.getEntriesByType("navigation");
+  const address = entry && new URL(entry.name);
+  return address && address.pathname === location.pathname ? address.hash : "";
+}
+
 const shown = new WeakMap();
 
 export default function ({ data, parentElement: root }) {
@@ -24,12 +31,13 @@ export default function ({ data, parentElement: root }) {
   const draw = () => {
     const asked = view.field.value.toLowerCase().split(/\s+/).filter(Boolean);
     const found = ids.filter((id) => asked.every((word) => data.texts[id].includes(word)));
-    rules(ids.filter((id) => !found.includes(id)), view.aimed);
+    const empty = Object.entries(data.groups).filter(([, of]) => !of.some((id) => found.includes(id))).map(([id]) => id);
+    rules([...ids.filter((id) => !found.includes(id)), ...empty], view.aimed);
     view.told.textContent = (found.length ? data.words.found : data.words.found_none)
       .replace("{found}", found.length).replace("{n}", ids.length).replace("{asked}", view.field.value);
   };
   const aim = () => { // an address such as /glossary#kv-cache, or a link between terms
-    const id = decodeURIComponent(location.hash.slice(1));
+    const id = decodeURIComponent((location.hash || opened()).slice(1));
     if (!ids.includes(id)) return;
     view.aimed = id;
     view.field.value = "";
