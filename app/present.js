@@ -46,6 +46,10 @@ export async function page(data) {
     if (kept.get('follow') === 'free') free(false);
     if (S.at) { lookAt(S.at); impose(null); }
   } else if (data.slug === 'follow' && !S.mode) return follow();
+  if (before && data.lang !== before.lang) {
+    if (S.mode === 'follow') news();
+    else if (!S.mode && kept.get('follow') === 'free') free(false);
+  }
   draw();
 }
 
@@ -374,7 +378,7 @@ function markAt(event) {
 /** With the keys: the parts of the step one after the other. */
 function markPart(by) {
   const { block } = S.steps[index()];
-  const parts = [...block.querySelectorAll('[data-testid="stMarkdownContainer"] > *, [data-testid="stVegaLiteChart"], .stBidiComponent, [data-testid="stBidiComponentRegular"], .lab-figure, .lab-says, [class*="st-key-controls-"], h1, .lab-hero, .lab-takeaway')]
+  const parts = [...block.querySelectorAll('[data-testid="stMarkdownContainer"] > *, [data-testid="stVegaLiteChart"] svg.marks, [data-testid="stBidiComponentRegular"], [data-testid="stBidiComponentIsolated"], .lab-figure, .lab-says, [class*="st-key-controls-"], h1, .lab-hero, .lab-takeaway')]
     .filter((each) => each.checkVisibility({ visibilityProperty: true }) && each.getBoundingClientRect().height > 8);
   if (!parts.length) return;
   S.part = Math.min(Math.max(S.part + by, 0), parts.length - 1);
@@ -425,9 +429,9 @@ function put(selector, text) {
 }
 
 function bar(step) {
-  const title = document.title.split(' · ')[0], counted = say('step', { n: index() + 1, of: S.steps.length });
-  put('.lab-count', counted);
-  put('.lab-where', title);
+  const shown = document.documentElement.classList.contains('lab-stepped');   // else a follower reads that there is nothing to follow
+  put('.lab-count', shown ? say('step', { n: index() + 1, of: S.steps.length }) : '');
+  put('.lab-where', shown ? document.title.split(' · ')[0] : '');
   if (S.mode === 'stage') { put('.lab-hint', say('hint')); put('.lab-room', S.token ? say('class', { n: S.followers ?? 0 }) : S.alone); }
 }
 

@@ -56,7 +56,7 @@ export function draw(svg, data, t, tools) {
     for (const row of data.rows) { out += text(0, y + 6, tools.esc(row.name), 'class="small"') + loss(row, data, { x: 0, w: W }, y + 20, tools); y += 58; }
   }
   svg.innerHTML = out + (data.parts.length ? parts(data, p, p.first + p.second, tools) : '');
-  svg.onclick = (event) => { const at = event.clientY - svg.getBoundingClientRect().top, hit = places.find((row) => at >= row.from && at < row.to); if (hit && !hit.chosen) tools.pick('chosen', hit.id); };
+  svg.onclick = (event) => { const at = (event.clientY - svg.getBoundingClientRect().top) / (svg.currentCSSZoom || 1), hit = places.find((row) => at >= row.from && at < row.to); if (hit && !hit.chosen) tools.pick('chosen', hit.id); };
 }
 
 function defs(c) {
