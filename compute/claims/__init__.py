@@ -6,7 +6,7 @@
 One module a lesson.
 """
 
-from compute.claims import batching, guide, quantize, roofline, sampling, serving, speculative  # noqa: F401: importing registers
+from compute.claims import architecture, batching, guide, lab, moe, quantize, roofline, sampling, serving, speculative  # noqa: F401: importing registers
 from compute.claims.claim import CLAIMS
 
 __all__ = ["CLAIMS"]

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from compute.measures import batching, claims, distributions, drafting, kv, layers, models, prefix, quantize, sampling, serving, sharing, speculative
+from compute.measures import architecture, batching, claims, distributions, drafting, kv, lab, layers, models, moe, prefix, quantize, sampling, serving, sharing, speculative
 from compute.measures.job import Job, Report, Value, nobody
 
-MODULES = (models, kv, distributions, sampling, speculative, drafting, batching, sharing, prefix, layers, quantize, serving, claims)  # claims last: some are about what is stored
+MODULES = (models, kv, distributions, sampling, speculative, drafting, batching, sharing, prefix, layers, moe, quantize, architecture, serving, lab, claims)  # claims last: some are about what is stored
 MEASURES: dict[str, Callable[..., dict[str, Value]]] = {name: measure for module in MODULES for name, measure in module.MEASURES.items()}
 
 
