@@ -9,7 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from compute.engine.generate import check_request
@@ -30,6 +32,10 @@ class Watched:
     def __call__(self, x: Tensor) -> Tensor:
         self.seen.append(scores := self.router(x))
         return scores
+
+    def said(self) -> NDArray[np.float32]:
+        """All of them, (N, E)."""
+        return torch.cat(self.seen).float().cpu().numpy()
 
 
 def watched(weights: Weights) -> tuple[Weights, list[Watched]]:

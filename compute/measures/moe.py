@@ -48,10 +48,7 @@ class Reading:
 
 @cache
 def _read() -> Reading:
-    import torch
-
     from compute.engine import registry, routing
-    from compute.engine.model import route
     from compute.quantize.loss import CONTEXT, DOMAIN_OF, losses, read_text
 
     model = registry.shared().get(MODEL)
@@ -67,9 +64,10 @@ def _read() -> Reading:
     kinds = np.array([KINDS.index(kind(piece)) for piece in pieces])[tokens]
     chosen, probability = [], []
     for router in routers:
-        scores = torch.cat(router.seen)[torch.from_numpy(real.ravel())]
-        chosen.append(route(scores, model.config.chosen)[0].numpy().astype(np.uint8))
-        p = scores.softmax(-1).double().numpy()
+        scores = router.said().astype(np.float64)[real.ravel()]
+        chosen.append(np.argsort(-scores, axis=1, kind="stable")[:, : model.config.chosen].astype(np.uint8))
+        p = np.exp(scores - scores.max(1, keepdims=True))
+        p /= p.sum(1, keepdims=True)
         probability.append([p[domains == d].mean(0) for d in range(len(DOMAINS))])
     return Reading(np.stack(chosen), np.array(probability), tokens, domains, kinds, places, lengths, sums, text, pieces)
 
@@ -208,8 +206,8 @@ def losses(*, model: str, dense: str, report: Report = nobody) -> dict[str, Valu
 
 
 WHY = {
-    "zh": "它从 mini-256 接着训练而来，多读了这些 token；差别不全是专家带来的",
-    "en": "it was trained on from mini-256 and read so many tokens more: the difference is not made by experts alone",
+    "zh": "它由 mini-256 的 MLP 切成专家再接着训练而来：切开会变差，多读这些 token 会变好，差别不全是专家带来的",
+    "en": "mini-256's MLPs were cut into experts and trained on for so many tokens: cutting made it worse and reading more made it better, so the difference is not made by experts alone",
 }
 
 

@@ -191,8 +191,8 @@ def card(name: str, log: dict) -> str:
         how = (
             f"Trained on from {moe.SOURCE}: embedding, attention and norms as they were, every expert with half of the neurons of its\n"
             f"layer's MLP, routers new (sparse upcycling, Komatsuzaki et al. 2022). The loss is next-token cross-entropy and {moe.BALANCE} of\n"
-            f"the balance loss (Fedus et al. 2021, eq. 4), so that no expert is left without tokens. It read {recipe.tokens:,} tokens more than\n"
-            f"{moe.SOURCE}: where it is better, experts alone are not the reason."
+            f"the balance loss (Fedus et al. 2021, eq. 4), so that no expert is left without tokens. Cutting the MLPs\n"
+            f"made it worse and {recipe.tokens:,} tokens more made it better, so that a comparison with {moe.SOURCE} is not one of experts alone."
         )
     else:
         how = "Trained from scratch on next-token cross-entropy."
