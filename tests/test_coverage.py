@@ -18,7 +18,7 @@ ROW = re.compile(r"^\| (?P<item>.+?) \| (?P<where>.+?) \|$")
 PLACE = re.compile(r"`([^`]+)`")
 LEAST = {  # items that the references have, counted there
     "Chapter guide C13 / Chain of questions": 7, "Chapter guide C13 / Evolution map": 11, "Chapter guide C13 / Pitfalls": 12,
-    "Chapter guide C13 / Takeaways and questions": 8, "Chapter guide C13 / Concept index": 33, "Chapter guide C13 / Resources: for a picture": 4,
+    "Chapter guide C13 / Takeaways and questions": 8, "Chapter guide C13 / Concept index": 33, "Chapter guide C13 / Resources: for a picture": 5,
     "Chapter guide C13 / Resources: for understanding": 10, "Chapter guide C13 / Resources: originals": 16, "Chapter guide C13 / Left out by the guide": 9,
     "Module M6 / Project steps": 5, "Module M6 / Pitfalls": 6, "Module M6 / Takeaways": 7, "Module M6 / Concept index": 14,
     "Lesson 38 / Toolbox, summary, quiz": 12,
