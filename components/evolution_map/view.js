@@ -76,7 +76,7 @@ function markup(data, p, at, tools) {
 
 function card(node, b, at, tools) {
   const { colour: c, esc } = tools, on = node.id === at, left = b.x + PAD;
-  let y = b.y + 26, out = rect(b.x, b.y, b.w, b.h, c(on ? 'accent-soft' : 'paper'), `class="edge" rx="3" stroke="${on ? c('ink') : c('muted')}" stroke-width="${on ? 2.5 : 1.1}" ${node.of ? 'stroke-dasharray="5 4"' : ''}`);
+  let y = b.y + 26, out = rect(b.x, b.y, b.w, b.h, c(on ? 'accent-soft' : 'paper'), `class="edge" rx="3" stroke="${on ? c('ink') : c('muted')}" stroke-width="${on ? 2.5 : 1.1}" ${node.of && !on ? 'stroke-dasharray="5 4"' : ''}`);
   if (node.place) out += text(left, y, node.place, `class="figure" style="font-size:16px;fill:${c('muted')}"`);
   b.name.forEach((line, n) => { out += text(left + (node.place ? 24 : 0), y + 21 * n, esc(line), `${strong} style="font-size:16px"`); });
   y += 21 * (b.name.length - 1) + 27;
@@ -104,8 +104,11 @@ function listen(svg, data, p, tools) {
     return far(best) < Infinity ? best : id;
   };
   svg.onclick = (event) => choose(event.target.closest?.('.pick')?.dataset.id, false);
-  svg.onfocusin = () => { local.focus = true; };
-  svg.onfocusout = () => setTimeout(() => { if (svg.isConnected && !svg.contains(svg.getRootNode().activeElement)) local.focus = false; });
+  if (!local.heard) {   // once: the <svg> outlives its contents
+    local.heard = true;
+    svg.addEventListener('focusin', () => { local.focus = true; });
+    svg.addEventListener('focusout', () => setTimeout(() => { if (svg.isConnected && !svg.contains(svg.getRootNode().activeElement)) local.focus = false; }));
+  }
   svg.onkeydown = (event) => {
     const id = event.target.closest?.('.pick')?.dataset.id ?? local.at, here = order.indexOf(id), last = order.length - 1;
     const to = { ArrowRight: order[Math.min(last, here + 1)], ArrowLeft: order[Math.max(0, here - 1)], ArrowDown: nearest(id, true), ArrowUp: nearest(id, false), Home: order[0], End: order[last], Enter: id, ' ': id }[event.key];

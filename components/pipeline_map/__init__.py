@@ -93,6 +93,19 @@ def solves(result: Result, words: Words) -> str:
                  copies=experts.copies if experts else "", used=experts.used if experts else "")  # fmt: skip
 
 
+def show_binary(value: float) -> str:
+    """"64 KiB", "1.51 MiB", as caches are laid out in powers of two."""
+    for name, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if value >= factor:
+            return f"{value / factor:,.3g} {name}" if value < 1000 * factor else f"{value / factor:,.0f} {name}"
+    return f"{value:,.0f} B"
+
+
+def kept(stage: Stage, lang: str) -> str:
+    """What a stage leaves in memory; a state in powers of ten, as everywhere in this course."""
+    return amount(stage.kept_bytes, "B", lang) if stage.role == "recurrent" or not stage.kept_bytes else show_binary(stage.kept_bytes)
+
+
 # ---- drawing
 
 
@@ -155,8 +168,9 @@ def _readouts(result: Result, scene: Scene) -> tuple[Readout, ...]:
         found.append(Readout(words("readout.parameters"), "0", "", "", words("note.lookup") if s.shared else words("none")))
     flops = _per_token(s, flow)
     found.append(Readout(words("readout.flops"), *(short(flops, "FLOP", lang) if flops else ("0", "FLOP")), "", words("note.lookup") if s.role == "embedding" and not s.shared else ""))
-    kept = (words("note.state") if s.role == "recurrent" else words("note.cache", bytes=amount(s.kept_bytes / (flow.batch * flow.tokens), "B", lang))) if s.kept_bytes else words("note.nothing")
-    found.append(Readout(words("readout.kept"), *(short(s.kept_bytes, "B", lang) if s.kept_bytes else ("0", "B")), change(amount(s.kept_bytes, "B", lang), amount(was.kept_bytes, "B", lang) if was else ""), kept))
+    note = words("note.nothing") if not s.kept_bytes else words("note.state") if s.role == "recurrent" else words("note.cache", bytes=show_binary(s.kept_bytes / (flow.batch * flow.tokens)))
+    value, _, unit = kept(s, lang).partition(" ")
+    found.append(Readout(words("readout.kept"), value, unit or "B", change(kept(s, lang), kept(was, lang) if was else ""), note))
     return tuple(found)
 
 
@@ -168,7 +182,7 @@ def _sentence(result: Result, words: Words, lang: str) -> str:
     key = "shared" if s.shared else "none" if not s.parameters else "parameters" if s.flops else "held"
     said += words(f"says.{key}", parameters=_count(s.parameters, lang), total=_count(flow.parameters, lang), share=amount(s.parameters / flow.parameters, "ratio", lang),
                   bytes=amount(s.bytes, "B", lang), flops=amount(_per_token(s, flow), "FLOP", lang))  # fmt: skip
-    return said + (words("says.kept", bytes=amount(s.kept_bytes, "B", lang)) if s.kept_bytes else "")
+    return said + (words("says.kept", bytes=kept(s, lang)) if s.kept_bytes else "")
 
 
 def _simplified(result: Result, scene: Scene) -> str:

@@ -96,7 +96,7 @@ function box(stage, p, at, tools) {
   const { colour: c, words, esc } = tools, b = p.boxes[stage.id], on = stage.id === at, tone = stage.tone ? c(stage.tone) : c('muted');
   const said = stage.parameters || (stage.shared ? words('same') : words('nothing')), figure = stage.parameters ? `class="figure" style="fill:${tone};font-size:${b.flat || b.row ? 14 : 16}px;font-weight:600"` : 'class="small muted"';
   const label = `${stage.name}${tools.lang === 'zh' ? '：' : ': '}${said}, → ${stage.out}`;
-  let out = rect(b.x, b.y, b.w, b.h, c(on ? 'accent-soft' : 'paper'), `class="edge" rx="3" stroke="${on ? c('ink') : stage.tone ? tone : c('hairline')}" stroke-width="${on ? 2.5 : 1.2}" ${stage.tone ? '' : 'stroke-dasharray="4 3"'}`);
+  let out = rect(b.x, b.y, b.w, b.h, c(on ? 'accent-soft' : 'paper'), `class="edge" rx="3" stroke="${on ? c('ink') : stage.tone ? tone : c('hairline')}" stroke-width="${on ? 2.5 : 1.2}" ${stage.tone || on ? '' : 'stroke-dasharray="4 3"'}`);
   if (b.flat) {
     out += text(b.x + 10, b.y + 18, esc(stage.name), 'class="small"') + text(b.x + b.w - 10, b.y + 18, esc(said), `${figure} text-anchor="end"`);
   } else if (b.row) {
@@ -173,8 +173,11 @@ function listen(svg, data, tools) {
     if (id !== data.chosen) local.settling = setTimeout(() => tools.pick('stage', id), focus ? 220 : 0);
   };
   svg.onclick = (event) => choose(event.target.closest?.('.pick')?.dataset.id, false);
-  svg.onfocusin = () => { local.focus = true; };
-  svg.onfocusout = () => setTimeout(() => { if (svg.isConnected && !svg.contains(svg.getRootNode().activeElement)) local.focus = false; });
+  if (!local.heard) {   // once: the <svg> outlives its contents
+    local.heard = true;
+    svg.addEventListener('focusin', () => { local.focus = true; });
+    svg.addEventListener('focusout', () => setTimeout(() => { if (svg.isConnected && !svg.contains(svg.getRootNode().activeElement)) local.focus = false; }));
+  }
   svg.onkeydown = (event) => {
     const here = order.indexOf(event.target.closest?.('.pick')?.dataset.id ?? local.at), last = order.length - 1;
     const to = { ArrowRight: here + 1, ArrowDown: here + 1, ArrowLeft: here - 1, ArrowUp: here - 1, Home: 0, End: last, Enter: here, ' ': here }[event.key];

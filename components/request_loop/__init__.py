@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from components import Guess, Html, Readout, Scene, Stage, View, Widget, parameters
 from components.controls import Choice, Stops
+from components.pipeline_map import show_binary
 from components.text import Words, amount, short
 from compute import facts, numbers, request_loop, tokenization
 from compute.quantity import Quantity
@@ -134,14 +135,6 @@ def _share(loop: Loop) -> str:
 def _blocks(count: int, words: Words) -> str:
     """"1 block", "63 blocks" """
     return words("block.one") if count == 1 else words("block.many", n=f"{count:,}")
-
-
-def show_binary(value: float) -> str:
-    """"64.0 KiB", "1.00 MiB", as caches are laid out in powers of two."""
-    for name, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if value >= factor:
-            return f"{value / factor:,.3g} {name}" if value < 1000 * factor else f"{value / factor:,.0f} {name}"
-    return f"{value:,.0f} B"
 
 
 def _road(result: Result, scene: Scene, side: str) -> str:

@@ -6,7 +6,7 @@ const text = (x, y, words, more = '') => `<text x="${r(x)}" y="${r(y)}" ${more}>
 const strong = 'font-weight="650"', CHIP = 46, CELL = 58, ROAD = 36, LINE = 24;
 
 export function says(data, t, tools) { return data.moments[t].says + (data.road ? (tools.lang === 'zh' ? '' : ' ') + data.road : ''); }
-export function label(data, t) { return data.moments[t].label; }
+export function label(data, t) { return data.cells[data.moments[t].cell].name; }
 
 // Everything that does not depend on the step, so that nothing jumps while it plays.
 function plan(data, W, tools) {
@@ -157,8 +157,11 @@ function listen(svg, data, t, tools) {
     return true;
   };
   svg.onclick = press;
-  svg.onfocusin = (event) => { local.focus = event.target.dataset?.road ?? 'cell'; };
-  svg.onfocusout = () => setTimeout(() => { if (svg.isConnected && !svg.contains(svg.getRootNode().activeElement)) local.focus = ''; });
+  if (!local.heard) {   // once: the <svg> outlives its contents
+    local.heard = true;
+    svg.addEventListener('focusin', (event) => { local.focus = event.target.dataset?.road ?? 'cell'; });
+    svg.addEventListener('focusout', () => setTimeout(() => { if (svg.isConnected && !svg.contains(svg.getRootNode().activeElement)) local.focus = ''; }));
+  }
   svg.onkeydown = (event) => {
     if ((event.key !== 'Enter' && event.key !== ' ') || !event.target.closest?.('.pick')) return;
     if (event.target.closest('[aria-current]') && event.key === ' ') return;   // the player's own key, on the cell it stands on

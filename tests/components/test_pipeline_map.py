@@ -51,3 +51,10 @@ def test_the_ghost_says_what_it_was():
     assert "20,480 before" in view(before=Params(), tokens=16).readouts[0].change
     assert not any(r.change for r in view(before=Params(stage="lm_head"), tokens=16).readouts)
     assert set(LESSONS) == set(ROLES)
+
+
+def test_a_cache_is_told_as_elsewhere():
+    """64 KiB a token, 151 MB a state. Catches the same cache called 65.5 kB here."""
+    attention, state = view(stage="attention", tokens=1), view(stage="recurrent")
+    assert (attention.readouts[-1].value, attention.readouts[-1].unit) == ("64", "KiB") and "64 KiB" in attention.readouts[-1].note
+    assert (state.readouts[-1].value, state.readouts[-1].unit) == ("151", "MB") and view().readouts[-1].value == "0"
