@@ -52,6 +52,13 @@ function listen() {
     if (e.key === "Escape") document.querySelectorAll(".lab-n:hover, .lab-n:focus-within").forEach((n) => n.classList.add("lab-dismissed"));
     if (e.key === "Enter" && e.target.classList && e.target.classList.contains("lab-n")) { e.target.classList.toggle("lab-dismissed"); place(e.target); }
   });
+  document.addEventListener("click", (e) => { // a link to another page of ours: here and in this session, not in a new tab
+    const link = e.target.closest && e.target.closest('[data-testid="stMarkdownContainer"] a[href^="/"]');
+    if (!link || e.defaultPrevented || e.button || e.ctrlKey || e.metaKey || e.shiftKey || e.altKey) return;
+    const same = !link.hash && [...document.querySelectorAll('[data-testid="stSidebar"] a')].find((a) => new URL(a.href).pathname === new URL(link.href).pathname);
+    e.preventDefault();
+    if (same) same.click(); else location.assign(link.href);
+  }, true);
   document.addEventListener("scroll", () => { const number = open(); if (number) place(number); }, { capture: true, passive: true });
 }
 
