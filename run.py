@@ -38,6 +38,7 @@ REMOTE_TIMEOUT_S = 3.0
 HEALTH_MISSES = 3  # in a row, and only once it has answered: loading a model may keep it busy
 STARTUP_S = 120.0
 CANNOT_START = 2  # the service's exit code when its settings are to blame, after a sentence that says which
+TEST_PROCESSES = 4  # each has a browser, a web server and a compute service of its own
 STEADY_S = 60.0  # a service that lived this long has recovered; its back-off starts over
 CHINESE = (os.environ.get("LC_ALL") or os.environ.get("LC_MESSAGES") or os.environ.get("LANG") or "").startswith("zh")
 
@@ -369,6 +370,8 @@ def main(argv: list[str]) -> int:
     if command == "test":
         install(["requirements.txt", "requirements-test.txt"])
         install_browser()
+        if not rest:  # everything: a file at a time to each of a few processes, in order, as files with a browser come last
+            rest = ["-n", str(min(os.cpu_count() or 1, TEST_PROCESSES)), "--dist", "loadfile", "--no-loadscope-reorder"]
         return subprocess.run([PYTHON, "-m", "pytest", *rest], cwd=ROOT, env=os.environ | {"OMP_WAIT_POLICY": "PASSIVE"}).returncode
     raise Stop(f"没有命令 {command}；可用：（无）、setup、models、test。", f"There is no command {command}; known: (none), setup, models, test.", 2)
 

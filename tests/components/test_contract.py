@@ -43,12 +43,12 @@ def off_default(widget):
 
 def views(widget):
     """(language, theme, params, view) at defaults and off them; settings that the widget refuses are left out."""
+    before = widget.run(widget.Params())
     for field, value, params in [("default", None, widget.Params()), *off_default(widget)]:
         try:
             result = widget.run(params)
         except LabError:
             continue
-        before = widget.run(widget.Params())
         for lang in LANGUAGES:
             look = "light" if lang == "zh" else "dark"
             yield f"{field}={value} {lang}", lang, widget.draw(result, Scene(widget.words(lang), lang, look, before))
