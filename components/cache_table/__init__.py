@@ -166,7 +166,7 @@ def _speeds(result: Result, scene: Scene) -> dict[str, Any]:
     most = max(b["high"] for b in now + before) * 1.02
     y = {"field": "name", "type": "nominal", "sort": None, "title": None, "axis": {"grid": False, "ticks": False, "domain": False, "labelFont": theme.SANS[lang], "labelColor": tone("ink")}}
     offset = {"field": "way", "sort": [name for _, name in ways]}
-    x = {"field": "value", "type": "quantitative", "title": words("axis.speed"), "scale": {"domain": [0, most * 1.42], "nice": False}, "axis": {"tickCount": 6, "format": ",~g"}}
+    x = {"field": "value", "type": "quantitative", "title": words("axis.speed"), "scale": {"domain": [0, most * 1.42], "nice": False}, "axis": {"tickCount": 6, "format": ","}}
     colour = {"field": "way", "type": "nominal", "legend": {"title": None, "orient": "top", "direction": "horizontal", "symbolType": "square"},
               "scale": {"domain": [name for _, name in ways], "range": [tone("kv"), tone("bound")]}}  # fmt: skip
     chosen = f"datum.new === {result.params.new}"
@@ -194,11 +194,12 @@ def _gains(result: Result, scene: Scene) -> dict[str, Any]:
         {"name": words("length", new=r.new), "clock": r.ratio.value, "count": result.counts[r.new].ratio, "clock_label": f"×{digits(r.ratio.value)}", "count_label": f"×{digits(result.counts[r.new].ratio)}"}
         for r in result.rows
     ]
-    x = {"type": "quantitative", "scale": {"type": "log", "domain": [1, 300], "nice": False}, "title": words("axis.gain").split("\n"), "axis": {"values": [1, 3, 10, 30, 100], "format": "~g"}}
+    x = {"type": "quantitative", "scale": {"type": "log", "domain": [0.5, 300], "nice": False}, "title": words("axis.gain").split("\n"), "axis": {"values": [1, 3, 10, 30, 100], "format": "~g"}}
     y = {"field": "name", "type": "nominal", "sort": None, "title": None, "axis": {"grid": False, "ticks": False, "domain": False, "labelFont": theme.SANS[lang], "labelColor": tone("ink")}}
 
     def text(field: str, colour: str) -> dict[str, Any]:
-        return {"mark": {"type": "text", "align": "left", "dx": 9, "font": theme.FIGURES, "fontSize": 13, "color": tone(colour)}, "encoding": {"y": y, "x": {**x, "field": field}, "text": {"field": f"{field}_label"}}}
+        """Outside the line between the two marks."""
+        return {"mark": {"type": "text", "align": SIDE[field][0], "dx": SIDE[field][1], "font": theme.FIGURES, "fontSize": 13, "color": tone(colour)}, "encoding": {"y": y, "x": {**x, "field": field}, "text": {"field": f"{field}_label"}}}
 
     heads = [{"name": rows[0]["name"], "clock": rows[0]["clock"], "count": rows[0]["count"]}]
     return {
@@ -210,11 +211,13 @@ def _gains(result: Result, scene: Scene) -> dict[str, Any]:
             {"mark": {"type": "point", "shape": "diamond", "filled": False, "size": 110, "strokeWidth": 2, "color": tone("bound")}, "encoding": {"y": y, "x": {**x, "field": "count"}}},
             {"mark": {"type": "point", "filled": True, "size": 110, "opacity": 1, "color": tone("kv")}, "encoding": {"y": y, "x": {**x, "field": "clock"}}},
             text("clock", "ink"), text("count", "ink"),
-            *({"data": {"values": heads}, "mark": {"type": "text", "align": "left", "dx": 9, "dy": -15, "font": theme.SANS[lang], "fontSize": 13, "color": tone("muted")},
+            *({"data": {"values": heads}, "mark": {"type": "text", "align": SIDE[field][0], "dx": SIDE[field][1], "dy": -15, "font": theme.SANS[lang], "fontSize": 13, "color": tone("muted")},
                "encoding": {"y": y, "x": {**x, "field": field}, "text": {"value": words(f"gain_{field}")}}} for field in ("clock", "count")),
         ],
     }  # fmt: skip
 
+
+SIDE = {"clock": ("right", -9), "count": ("left", 9)}
 
 STYLE = """
 .cache-runs td.now { background: var(--lab-accent-soft); }

@@ -187,7 +187,8 @@ def _sentence(result: Result, words: Words, lang: str) -> str:
     for decision in DECISIONS:
         o = result.chosen(decision)
         if o is not None and o.value is not None:
-            said += words(f"sentence.{decision}", name=words(f"option.{decision}.{o.id}"), figure=_figure(decision, o, words, lang), k=result.params.k,
+            name = words(f"option.{decision}.{o.id}") + (f" (k = {result.params.k})" if decision == "draft" and o.id != "none" else "")
+            said += words(f"sentence.{decision}", name=name, figure=_figure(decision, o, words, lang),
                           verdict=words(f"verdict.{result.criterion(decision).verdict}"), floor=digits(result.floor))  # fmt: skip
     if result.made == 0:
         floor = sum(bool(o.meets) for o in result.tables["scheme"])
@@ -196,10 +197,10 @@ def _sentence(result: Result, words: Words, lang: str) -> str:
 
 
 STYLE = """
-.criteria { list-style: none; padding: 0; margin: 0; display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)); gap: 12px 24px; }
-.criteria li { border-left: 3px solid var(--lab-hairline); padding: 4px 0 4px 14px; font-size: 15px; line-height: 1.6; margin: 0; }
-.criteria li.met { border-color: var(--lab-accepted); }
-.criteria li.not_met { border-color: var(--lab-rejected); border-left-style: double; border-left-width: 6px; }
+.criteria { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)); gap: 12px 24px; }
+.criteria > div { border-left: 3px solid var(--lab-hairline); padding: 4px 0 4px 14px; font-size: 15px; line-height: 1.6; margin: 0; }
+.criteria > .met { border-color: var(--lab-accepted); }
+.criteria > .not_met { border-color: var(--lab-rejected); border-left-style: double; border-left-width: 6px; }
 .criteria b { margin-right: .5em; }
 .criteria .met b { color: var(--lab-accepted); }
 .criteria .not_met b { color: var(--lab-rejected); }
@@ -216,8 +217,8 @@ def _criteria(result: Result, words: Words, lang: str) -> str:
         why = f"{words('colon')}{c.reason[lang]}" if c.reason else ""
         values = "" if c.verdict == "unchecked" else words(f"criterion.{c.id}", value=c.value, threshold=c.threshold)
         named = "".join(f" <code>{_e(key)}</code>" for key in c.rests_on[:3]) + (words("criterion.more", n=len(c.rests_on) - 3) if len(c.rests_on) > 3 else "")
-        items.append(f'<li class="{c.verdict}"><b>{_e(words("mark." + c.verdict))} {_e(head)}</b>{_e(c.says[lang])}{_e(why)}{_e(values)}<small>{_e(words("criterion.rests"))}{named}</small></li>')
-    return f'<style>{STYLE}</style><section aria-label="{_e(words("criterion.title"))}"><ul class="criteria">{"".join(items)}</ul></section>'
+        items.append(f'<div role="listitem" class="{c.verdict}"><b>{_e(words("mark." + c.verdict))} {_e(head)}</b>{_e(c.says[lang])}{_e(why)}{_e(values)}<small>{_e(words("criterion.rests"))}{named}</small></div>')
+    return f'<style>{STYLE}</style><section aria-label="{_e(words("criterion.title"))}"><div role="list" class="criteria">{"".join(items)}</div></section>'
 
 
 def _markdown(result: Result, words: Words, lang: str) -> str:

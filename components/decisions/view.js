@@ -8,7 +8,7 @@ export const says = (data) => data.says;
 
 function plan(data, width, tools) {
   const wide = width >= 820, w = wide ? (width - BETWEEN) / 2 : width, tall = (panel) => HEAD + panel.rows.length * ROW + (panel.lineText ? 22 : 0);
-  const columns = wide ? [[0, 2], [1, 3]] : [[0, 1, 2, 3]], places = [];
+  const columns = wide ? [[0, 1], [2, 3]] : [[0, 1, 2, 3]], places = [];
   columns.forEach((column, n) => {
     let y = 6;
     for (const at of column) { const panel = data.panels[at]; places.push({ panel, x: n * (w + BETWEEN), y, w, h: tall(panel) }); y += tall(panel) + GAP; }
@@ -31,7 +31,7 @@ const defs = (c) => `<defs><pattern id="dec-fails" width="6" height="6" patternU
 
 function panel({ panel: p, x, y, w, h }, tools, hits) {
   const c = tools.colour, names = Math.min(w * 0.4, Math.max(...p.rows.map((row) => tools.measure(row.name, 14))) * 1.08 + 30);
-  const figures = Math.max(...p.rows.map((row) => tools.measure(row.text, 13))) * 1.08 + 12, left = x + names, room = Math.max(24, w - names - figures);
+  const figures = Math.max(...p.rows.map((row) => tools.measure(row.text, 13))) * 1.08 + 26, left = x + names, room = Math.max(24, w - names - figures);
   const X = (v) => left + Math.min(1, v / p.most) * room, tone = { met: 'accepted', not_met: 'rejected' }[p.verdict] ?? 'muted';
   let out = rect(x, y, w, 1.5, c('ink')) + text(x, y + 24, tools.esc(p.title), 'style="font-size:16px" font-weight="650"')
     + text(x + w, y + 24, `${MARK[p.verdict] ?? ''} ${tools.esc(p.state)}`, `text-anchor="end" fill="${c(tone)}" style="font-size:14px" font-weight="600"`)

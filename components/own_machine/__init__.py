@@ -198,7 +198,7 @@ def _roof(result: Result, scene: Scene) -> dict[str, Any]:
         {"data": {"values": dots}, "mark": {"type": "point", "filled": True, "size": 120, "opacity": 1, "color": tone("weights")}, "encoding": {"x": x, "y": y, "tooltip": [{"field": "name", "title": " "}]}},
         *({"data": {"values": [d]}, "mark": {**text, "align": "left" if i else "right", "dx": 12 if i else -12, "dy": 4, "color": tone("ink")}, "encoding": {"x": x, "y": y, "text": {"field": "name"}}} for i, d in enumerate(dots)),
         {"data": {"values": [{"x": HIGH, "y": m.peak, "t": words("wall.compute", rate=amount(m.peak, "FLOP/s", lang))}]}, "mark": {**text, "align": "right", "dy": -12, "color": tone("muted")}, "encoding": {"x": x, "y": y, "text": {"field": "t"}}},
-        {"data": {"values": [{"x": LOW, "y": LOW * m.bandwidth, "t": words("wall.memory", rate=amount(m.bandwidth, "B/s", lang))}]}, "mark": {**text, "align": "left", "dx": 8, "dy": -30, "color": tone("muted")}, "encoding": {"x": x, "y": y, "text": {"field": "t"}}},
+        {"data": {"values": [{"x": 2 * LOW, "y": 2 * LOW * m.bandwidth, "t": words("wall.memory", rate=amount(m.bandwidth, "B/s", lang))}]}, "mark": {**text, "align": "left", "dx": 14, "dy": 18, "color": tone("muted")}, "encoding": {"x": x, "y": y, "text": {"field": "t"}}},
     ]  # fmt: skip
     if result.fresh:
         layers.insert(0, {"data": {"values": roof(result.stored)}, "mark": {**line, "strokeDash": [1, 3], "color": tone("ghost")}, "encoding": {"x": x, "y": y}})
