@@ -158,7 +158,8 @@ def _speeds(result: Result, scene: Scene) -> dict[str, Any]:
     def bars(rows) -> list[dict[str, Any]]:
         return [
             {"new": r.new, "name": words("length", new=r.new), "way": name, "id": id, "value": s.value, "low": s.low if s.low is not None else s.value,
-             "high": s.high if s.high is not None else s.value, "label": f"{digits(s.value)} {words('same' if r.same else 'differs') if id == 'plain' else words('gain', ratio=digits(r.ratio.value))}"}
+             "high": s.high if s.high is not None else s.value, "label": f"{digits(s.value)} {words('same' if r.same else 'differs') if id == 'plain' else words('gain', ratio=digits(r.ratio.value))}",
+             "brief": f"{digits(s.value)}" + (f" ×{digits(r.ratio.value)}" if id == "cached" else "")}
             for r in rows for id, name in ways for s in (getattr(r, id),)
         ]  # fmt: skip
 
@@ -166,7 +167,7 @@ def _speeds(result: Result, scene: Scene) -> dict[str, Any]:
     most = max(b["high"] for b in now + before) * 1.02
     y = {"field": "name", "type": "nominal", "sort": None, "title": None, "axis": {"grid": False, "ticks": False, "domain": False, "labelFont": theme.SANS[lang], "labelColor": tone("ink")}}
     offset = {"field": "way", "sort": [name for _, name in ways]}
-    x = {"field": "value", "type": "quantitative", "title": words("axis.speed"), "scale": {"domain": [0, most * 1.42], "nice": False}, "axis": {"tickCount": 6, "format": ","}}
+    x = {"field": "value", "type": "quantitative", "title": words("axis.speed"), "scale": {"domain": [0, most * 1.55], "nice": False}, "axis": {"tickCount": 6, "format": ",d", "labelOverlap": "greedy"}}
     colour = {"field": "way", "type": "nominal", "legend": {"title": None, "orient": "top", "direction": "horizontal", "symbolType": "square"},
               "scale": {"domain": [name for _, name in ways], "range": [tone("kv"), tone("bound")]}}  # fmt: skip
     chosen = f"datum.new === {result.params.new}"
@@ -179,7 +180,7 @@ def _speeds(result: Result, scene: Scene) -> dict[str, Any]:
         },
         {"mark": {"type": "rule", "strokeWidth": 2, "color": tone("ink")}, "encoding": {"y": y, "yOffset": offset, "x": {**x, "field": "low"}, "x2": {"field": "high"}}},
         {"mark": {"type": "text", "align": "left", "dx": 8, "font": theme.FIGURES, "fontSize": 13, "color": tone("ink")},
-         "encoding": {"y": y, "yOffset": offset, "x": {**x, "field": "high"}, "text": {"field": "label"}}},
+         "encoding": {"y": y, "yOffset": offset, "x": {**x, "field": "high"}, "text": {"field": "shown"}}, "transform": [{"calculate": "width < 420 ? datum.brief : datum.label", "as": "shown"}]},
     ]  # fmt: skip
     if before:
         layers.append({"data": {"values": before}, "mark": {"type": "bar", "filled": False, "stroke": tone("ink"), "strokeDash": [3, 3], "strokeWidth": 1, "fillOpacity": 0},

@@ -2,12 +2,12 @@
 const r = (x) => Math.round(x * 100) / 100;
 const rect = (x, y, w, h, fill, more = '') => `<rect x="${r(x)}" y="${r(y)}" width="${r(Math.max(0, w))}" height="${r(Math.max(0, h))}" fill="${fill}" ${more}/>`;
 const text = (x, y, words, more = '') => `<text x="${r(x)}" y="${r(y)}" ${more}>${words}</text>`;
-const ROW = 28, HEAD = 66, GAP = 36, BETWEEN = 32, MARK = { met: '✓', not_met: '✗', unchecked: '?' };
+const WIDE = 28, TALL = 46, HEAD = 66, GAP = 36, BETWEEN = 32, MARK = { met: '✓', not_met: '✗', unchecked: '?' };
 
 export const says = (data) => data.says;
 
 function plan(data, width, tools) {
-  const wide = width >= 820, w = wide ? (width - BETWEEN) / 2 : width, tall = (panel) => HEAD + panel.rows.length * ROW + (panel.lineText ? 22 : 0);
+  const wide = width >= 820, w = wide ? (width - BETWEEN) / 2 : width, ROW = w < 430 ? TALL : WIDE, tall = (panel) => HEAD + panel.rows.length * ROW + (panel.lineText ? 22 : 0);
   const columns = wide ? [[0, 1], [2, 3]] : [[0, 1, 2, 3]], places = [];
   columns.forEach((column, n) => {
     let y = 6;
@@ -22,7 +22,7 @@ export function draw(svg, data, t, tools) {
   const { places } = plan(data, tools.width, tools), hits = [];
   svg.innerHTML = defs(tools.colour) + places.map((place) => panel(place, tools, hits)).join('');
   svg.onclick = (event) => {
-    const box = svg.getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top, hit = hits.find((h) => x >= h.x && x < h.x + h.w && y >= h.y && y < h.y + ROW);
+    const box = svg.getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top, hit = hits.find((h) => x >= h.x && x < h.x + h.w && y >= h.y && y < h.y + h.h);
     if (hit) tools.pick(hit.field, hit.chosen ? 'open' : hit.id);
   };
 }
@@ -30,7 +30,7 @@ export function draw(svg, data, t, tools) {
 const defs = (c) => `<defs><pattern id="dec-fails" width="6" height="6" patternUnits="userSpaceOnUse"><path d="M0 6L6 0" stroke="${c('rejected')}" stroke-width="1.6"/></pattern></defs>`;
 
 function panel({ panel: p, x, y, w, h }, tools, hits) {
-  const c = tools.colour, names = Math.min(w * 0.4, Math.max(...p.rows.map((row) => tools.measure(row.name, 14))) * 1.08 + 30);
+  const c = tools.colour, low = w < 430, ROW = low ? TALL : WIDE, names = low ? 24 : Math.min(w * 0.4, Math.max(...p.rows.map((row) => tools.measure(row.name, 14))) * 1.08 + 30);
   const figures = Math.max(...p.rows.map((row) => tools.measure(row.text, 13))) * 1.08 + 26, left = x + names, room = Math.max(24, w - names - figures);
   const X = (v) => left + Math.min(1, v / p.most) * room, tone = { met: 'accepted', not_met: 'rejected' }[p.verdict] ?? 'muted';
   let out = rect(x, y, w, 1.5, c('ink')) + text(x, y + 24, tools.esc(p.title), 'style="font-size:16px" font-weight="650"')
@@ -39,11 +39,11 @@ function panel({ panel: p, x, y, w, h }, tools, hits) {
   const top = y + HEAD - 8, bottom = top + p.rows.length * ROW;
   if (p.band) out += rect(left, top, X(p.line) - left, bottom - top, c('accepted'), 'fill-opacity="0.12"');
   p.rows.forEach((row, n) => {
-    const at = top + n * ROW, middle = at + ROW / 2;
-    hits.push({ field: p.field, id: row.id, chosen: row.chosen, x, y: at, w });
+    const at = top + n * ROW, line = low ? at + 14 : at + ROW / 2, middle = low ? at + 33 : line;
+    hits.push({ field: p.field, id: row.id, chosen: row.chosen, x, y: at, w, h: ROW });
     if (row.chosen) out += rect(x, at + 1, w, ROW - 2, c('accent-soft'), 'rx="4"');
-    out += `<circle cx="${r(x + 11)}" cy="${middle}" r="5.5" fill="${row.chosen ? c('accent') : 'none'}" stroke="${c(row.chosen ? 'accent' : 'muted')}" stroke-width="1.4"/>`
-      + text(x + 24, middle + 5, tools.esc(fit(row.name, names - 30, tools)), `style="font-size:14px" ${row.chosen ? 'font-weight="650"' : ''}`);
+    out += `<circle cx="${r(x + 11)}" cy="${line}" r="5.5" fill="${row.chosen ? c('accent') : 'none'}" stroke="${c(row.chosen ? 'accent' : 'muted')}" stroke-width="1.4"/>`
+      + text(x + 24, line + 5, tools.esc(fit(row.name, low ? w - 30 : names - 30, tools)), `style="font-size:14px" ${row.chosen ? 'font-weight="650"' : ''}`);
     if (row.value !== null) {
       const over = row.value > p.most;
       out += rect(left, middle - 7, X(row.value) - left, 14, row.fails ? 'url(#dec-fails)' : c(p.tone), row.fails ? `stroke="${c('rejected')}"` : `fill-opacity="${row.chosen ? 1 : 0.55}"`);

@@ -143,7 +143,7 @@ def _speeds(result: Result, scene: Scene) -> dict[str, Any]:
     words, lang, tone = scene.words, scene.lang, partial(theme.colour, theme=scene.theme)
     rows = [
         {"name": facts.model(d.model).name, "promised": d.promise.tokens_per_second, "speed": d.speed.value, "low": d.speed.low, "high": d.speed.high, "zero": 1,
-         "promised_text": words("bar.promised", speed=digits(d.promise.tokens_per_second)), "speed_text": words("bar.speed", speed=digits(d.speed.value), share=amount(d.share, "ratio", lang, 2))}
+         "promised_text": words("bar.promised", speed=digits(d.promise.tokens_per_second)), "promised_brief": digits(d.promise.tokens_per_second), "speed_brief": f"{digits(d.speed.value)} · {amount(d.share, 'ratio', lang, 2)}", "speed_text": words("bar.speed", speed=digits(d.speed.value), share=amount(d.share, "ratio", lang, 2))}
         for d in result.shown.decodes.values()
     ]  # fmt: skip
     before = [{"name": facts.model(d.model).name, "speed": d.speed.value} for d in result.stored.decodes.values() if d.model in result.shown.decodes] if result.fresh else []
@@ -158,13 +158,14 @@ def _speeds(result: Result, scene: Scene) -> dict[str, Any]:
 
     def label(field: str, after: str, band: float) -> dict[str, Any]:
         return {"mark": {"type": "text", "align": "left", "dx": 8, "font": theme.SANS[lang], "fontSize": 13, "color": tone("ink"), "yOffset": {"expr": f"{band - 0.5} * bandwidth('y')"}},
-                "encoding": {"y": y, "x": {**x, "field": after}, "text": {"field": field}}}  # fmt: skip
+                "encoding": {"y": y, "x": {**x, "field": after}, "text": {"field": f"{field}_shown"}},
+                "transform": [{"calculate": f"width < 420 ? datum.{field}_brief : datum.{field}_text", "as": f"{field}_shown"}]}  # fmt: skip
 
     layers = [
         bar("promised", 0.28, filled=False, stroke=tone("bound"), strokeDash=[5, 4], strokeWidth=1.5),
         bar("speed", 0.72, color=tone("weights")),
         {"mark": {"type": "rule", "strokeWidth": 2, "color": tone("ink"), "yOffset": {"expr": "0.22 * bandwidth('y')"}}, "encoding": {"y": y, "x": {**x, "field": "low"}, "x2": {"field": "high"}}},
-        label("promised_text", "promised", 0.28), label("speed_text", "high", 0.72),
+        label("promised", "promised", 0.28), label("speed", "high", 0.72),
     ]  # fmt: skip
     if before:
         layers.append({"data": {"values": before}, "mark": {"type": "point", "shape": "diamond", "filled": False, "size": 120, "strokeWidth": 1.6, "color": tone("ink"), "yOffset": {"expr": "0.22 * bandwidth('y')"}},
@@ -198,7 +199,7 @@ def _roof(result: Result, scene: Scene) -> dict[str, Any]:
         {"data": {"values": dots}, "mark": {"type": "point", "filled": True, "size": 120, "opacity": 1, "color": tone("weights")}, "encoding": {"x": x, "y": y, "tooltip": [{"field": "name", "title": " "}]}},
         *({"data": {"values": [d]}, "mark": {**text, "align": "left" if i else "right", "dx": 12 if i else -12, "dy": 4, "color": tone("ink")}, "encoding": {"x": x, "y": y, "text": {"field": "name"}}} for i, d in enumerate(dots)),
         {"data": {"values": [{"x": HIGH, "y": m.peak, "t": words("wall.compute", rate=amount(m.peak, "FLOP/s", lang))}]}, "mark": {**text, "align": "right", "dy": -12, "color": tone("muted")}, "encoding": {"x": x, "y": y, "text": {"field": "t"}}},
-        {"data": {"values": [{"x": 2 * LOW, "y": 2 * LOW * m.bandwidth, "t": words("wall.memory", rate=amount(m.bandwidth, "B/s", lang))}]}, "mark": {**text, "align": "left", "dx": 14, "dy": 18, "color": tone("muted")}, "encoding": {"x": x, "y": y, "text": {"field": "t"}}},
+        {"data": {"values": [{"x": 2 * LOW, "y": 2 * LOW * m.bandwidth, "t": words("wall.memory", rate=amount(m.bandwidth, "B/s", lang))}]}, "mark": {**text, "align": "left", "dx": 14, "dy": 18, "color": tone("muted")}, "encoding": {"x": x, "y": y, "text": {"field": "t"}}, "transform": [{"calculate": "width < 420 ? '' : datum.t", "as": "t"}]},
     ]  # fmt: skip
     if result.fresh:
         layers.insert(0, {"data": {"values": roof(result.stored)}, "mark": {**line, "strokeDash": [1, 3], "color": tone("ghost")}, "encoding": {"x": x, "y": y}})
