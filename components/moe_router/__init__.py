@@ -189,9 +189,9 @@ def _table(result: Result, words: Words, lang: str) -> str:
     counts = s["domain_tokens" if result.params.split == "domain" else "kind_tokens"]
 
     def cell(value: float) -> str:
-        return f'<td style="text-align:end;font-family:var(--lab-figures);background:color-mix(in srgb, var(--lab-weights) {min(40, round(100 * value))}%, transparent)">{100 * value:.1f}</td>'
+        return f'<td style="text-align:end;padding:1px 6px;font-family:var(--lab-figures);background:color-mix(in srgb, var(--lab-weights) {min(40, round(100 * value))}%, transparent)">{100 * value:.1f}</td>'
 
-    head = "".join(f'<th scope="col" style="text-align:end">{html.escape(words(f"{result.params.split}.{name}"))}<br><small>{counts[name]:,}</small></th>' for name in names)
+    head = "".join(f'<th scope="col" style="text-align:end;padding:1px 6px">{html.escape(words(f"{result.params.split}.{name}"))}<br><small>{counts[name]:,}</small></th>' for name in names)
     body = "".join(
         f'<tr><th scope="row">{e + 1}</th>{"".join(cell(columns[name][e]) for name in names)}{cell(s["load"][layer][e])}<td style="padding-inline-start:16px;white-space:nowrap">{_tokens(s["favourites"][layer][e])}</td></tr>'
         for e in range(len(s["load"][layer]))
@@ -199,7 +199,7 @@ def _table(result: Result, words: Words, lang: str) -> str:
     title = words("table.title", layer=layer + 1, split=words(f"table.{result.params.split}"))
     return (
         f'<p style="margin:20px 0 6px;font-weight:650">{title}</p><div style="overflow-x:auto" tabindex="0" role="region" aria-label="{html.escape(title)}"><table style="border-collapse:collapse;font-size:14px;width:100%">'
-        f'<thead><tr style="vertical-align:bottom"><th scope="col" style="text-align:start">{words("table.expert")}</th>{head}<th scope="col" style="text-align:end">{words("table.all")}<br><small>{s["tokens"]:,}</small></th>'
+        f'<thead><tr style="vertical-align:bottom"><th scope="col" style="text-align:start;white-space:nowrap">{words("table.expert")}</th>{head}<th scope="col" style="text-align:end;padding:1px 6px">{words("table.all")}<br><small>{s["tokens"]:,}</small></th>'
         f'<th scope="col" style="text-align:start;padding-inline-start:16px">{words("table.favourites")}</th></tr></thead><tbody>{body}</tbody></table></div>'
         f'<p style="margin:6px 0 0;color:var(--lab-muted);font-size:14px">{_about(result, words, lang)}</p>'
     )  # fmt: skip

@@ -108,7 +108,7 @@ function legend(data, p, tools) {
 // ---- one router on one token
 
 function router(data, { x, y, w }, tools) {
-  const c = tools.colour, n = data.p.length, top = y + HEAD + 8, row = BELOW / n, left = x + 24, right = x + w - 128, ranked = data.experts[data.layer][data.token], shares = data.shares[data.layer][data.token];
+  const c = tools.colour, n = data.p.length, top = y + HEAD + 8, row = BELOW / n, left = x + 24, right = x + w - tools.measure(`88.8% → ${tools.words('share', { value: '88.8%' })}`, 13, 'figures') * 1.08 - 10, ranked = data.experts[data.layer][data.token], shares = data.shares[data.layer][data.token];
   const most = Math.max(...data.p, ...(data.old ?? []), 0.2), at = (v) => left + (v / most) * (right - left);
   let out = text(x, y + 13, tools.esc(tools.words('router', { layer: data.layer + 1, piece: data.pieces[data.token] })), strong);
   data.p.forEach((v, e) => {
