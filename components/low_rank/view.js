@@ -94,7 +94,7 @@ function price(svg, data, p, tools) {
   const c = tools.colour, W = tools.width, f = (v) => Math.log10(1 + Math.max(0, v) / data.linear), high = f(data.most * 1.3);
   const X = (n) => p.left + 10 + (n / data.end) * (W - p.left - 24), Y = (v) => p.top + p.tall * (1 - f(v) / high);
   let out = lines(p.title, 0, 16, strong) + rect(p.left, Y(data.floor), W - p.left, p.top + p.tall - Y(data.floor), c('accepted'), 'fill-opacity=".11"')
-    + `<path d="M${p.left} ${r(Y(data.floor))}H${W}" stroke="${c('accepted')}" stroke-width="1.2" stroke-dasharray="5 4"/>` + text(W - 4, Y(data.floor) - 6, data.floorText, `${small} text-anchor="end" style="fill:${c('accepted')};${halo(c)}"`);
+    + `<path d="M${p.left} ${r(Y(data.floor))}H${W}" stroke="${c('accepted')}" stroke-width="1.2" stroke-dasharray="5 4"/>` + text(W - 4, Y(data.floor) + (W < 480 ? 16 : -6), data.floorText, `${small} text-anchor="end" style="fill:${c('accepted')};${halo(c)}"`);
   for (const v of data.ticks) out += rect(p.left, Y(v), W - p.left, 1, c(v ? 'grid' : 'muted')) + text(p.left - 8, Y(v) + 5, v ? `+${v}` : '0', 'class="small figure muted" text-anchor="end"');
   for (const n of [0, 64, 128, 192, 256, 384, 512]) out += text(X(n), p.top + p.tall + 19, n, 'class="small figure muted" text-anchor="middle"');
   out += text(W, p.top + p.tall + 40, tools.words('xprice'), `${small} text-anchor="end"`);
@@ -120,7 +120,7 @@ function named(data, of, X, Y, p, W, tools) {
   const last = (d, words, y = -12) => { const x = Math.min(X(d.x), W - tools.measure(words, 13) * 1.05 / 2 - 2); return write(x, Y(d.y) + y, words, 'middle'); };
   const mqa = of('mqa')[0], chosen = data.points.find((d) => d.chosen && d.id !== 'gqa'), low = of('latent').find((d) => d.x === 96), plain = of('weights')[0];
   let out = write(X(mqa.x) + 11, Y(mqa.y) + 5, `${tools.words('mqa')} <tspan class="figure">${mqa.text}</tspan>`, 'start', 'rejected');
-  out += last(of('gqa')[0], tools.words('gqa')) + last(of('mha')[0], tools.words('mha'), W < 480 ? -30 : -12);
+  out += last(of('gqa')[0], tools.words('gqa'), W < 480 ? -34 : -12) + last(of('mha')[0], tools.words('mha'), W < 480 ? -30 : -12);
   if (low) out += write(X(low.x) + 12, Y(low.y) - 6, tools.words('latent'), 'start', 'kv');
   if (plain) out += write(X(plain.x) + 10, Y(plain.y) - 2, tools.words('weights'), 'start', 'kv');
   if (chosen && chosen.id !== 'mqa') out += write(X(chosen.x) - 14, Y(chosen.y) + 18, `<tspan class="figure" ${strong}>${chosen.text}</tspan>`, 'end');
