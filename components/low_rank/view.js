@@ -87,7 +87,7 @@ function outline(values, x, y, w, h, tone, most) {
 
 function planPrice(data, width, tools) {
   const title = tools.wrap(tools.words('price'), 14, 0.94 * width), tall = width >= 700 ? 280 : 250;
-  return { title, left: 50, top: 24 + 18 * title.length, tall, height: 24 + 18 * title.length + tall + 48 };
+  return { title, left: 60, top: 24 + 18 * title.length, tall, height: 24 + 18 * title.length + tall + 48 };
 }
 
 function price(svg, data, p, tools) {
@@ -120,7 +120,7 @@ function named(data, of, X, Y, p, W, tools) {
   const last = (d, words, y = -12) => { const x = Math.min(X(d.x), W - tools.measure(words, 13) * 1.05 / 2 - 2); return write(x, Y(d.y) + y, words, 'middle'); };
   const mqa = of('mqa')[0], chosen = data.points.find((d) => d.chosen && d.id !== 'gqa'), low = of('latent').find((d) => d.x === 96), plain = of('weights')[0];
   let out = write(X(mqa.x) + 11, Y(mqa.y) + 5, `${tools.words('mqa')} <tspan class="figure">${mqa.text}</tspan>`, 'start', 'rejected');
-  out += last(of('gqa')[0], tools.words('gqa'), W < 480 ? -34 : -12) + last(of('mha')[0], tools.words('mha'), W < 480 ? -30 : -12);
+  out += last(of('gqa')[0], tools.words('gqa'), W < 480 ? -52 : -12) + last(of('mha')[0], tools.words('mha'), W < 480 ? -30 : -12);
   if (low) out += write(X(low.x) + 12, Y(low.y) - 6, tools.words('latent'), 'start', 'kv');
   if (plain) out += write(X(plain.x) + 10, Y(plain.y) - 2, tools.words('weights'), 'start', 'kv');
   if (chosen && chosen.id !== 'mqa') out += write(X(chosen.x) - 14, Y(chosen.y) + 18, `<tspan class="figure" ${strong}>${chosen.text}</tspan>`, 'end');
@@ -131,7 +131,7 @@ function named(data, of, X, Y, p, W, tools) {
 
 function planSpectrum(data, width, tools) {
   const title = tools.wrap(tools.words('spectrum', { layer: data.layer }), 14, 0.94 * width);
-  return { title, left: 50, top: 22 + 18 * title.length, tall: 170, height: 22 + 18 * title.length + 170 + 48 };
+  return { title, left: 60, top: 22 + 18 * title.length, tall: 170, height: 22 + 18 * title.length + 170 + 48 };
 }
 
 function spectrum(svg, data, p, tools) {
