@@ -125,7 +125,7 @@ def loss_of(model: Moe) -> train.Loss:
 def watch() -> Callable[[Moe], dict[str, float]]:
     """Validation losses, and how evenly the last batch was shared out."""
     losses = train.watch_losses()
-    return lambda model: {"balance": float(model.balance())} | losses(model)
+    return lambda model: {"balance": float(model.balance().detach())} | losses(model)
 
 
 def run() -> None:

@@ -1,4 +1,4 @@
-"""The models the lessons run on: our own three, and SmolLM2."""
+"""The models the lessons run on: our own, and SmolLM2."""
 
 import hashlib
 
@@ -14,7 +14,7 @@ from compute.engine.model import forward
 
 from . import tiny
 
-PARAMETERS = {"mini-256": 3_672_320, "mini-128": 1_049_728, "mini-64": 328_256}
+PARAMETERS = {"mini-256": 3_672_320, "mini-128": 1_049_728, "mini-64": 328_256, "mini-moe": 10_758_400}
 PROMPTS = ["小明把苹果给了", "话说曹操引兵", "要在文本文档中插入表格，", "The kernel memory"]
 
 

@@ -97,11 +97,12 @@ def test_every_architecture(made, case):
     assert Engine(model, slots=3, blocks=20, block_size=8, budget=12).run(requests) == [one_by_one(model, ask) for ask in requests]
 
 
-def test_our_model(texts=("小明把苹果给了", "小明把苹果给了小王，", "从前有一座山，", "To open a file, ")):
+@pytest.mark.parametrize("name", ["mini-256", "mini-moe"])
+def test_our_model(name, texts=("小明把苹果给了", "小明把苹果给了小王，", "从前有一座山，", "To open a file, ")):
     """Catches: what random models hide, which never agree with anything; and the way for one sequence alone."""
     from compute.engine import registry
 
-    model = registry.shared().get("mini-256")
+    model = registry.shared().get(name)
     requests = [Ask(tuple(model.tokenizer.encode(text)), 20 + 9 * i) for i, text in enumerate(texts)]
     texts = [one_by_one(model, ask) for ask in requests]
     for slots in (1, 2, 8):

@@ -7,20 +7,20 @@ import re
 import pytest
 import torch
 
-from compute.training import mixture, tokenizer
+from compute.training import card, mixture, tokenizer
 from compute.training import model as mini
 from compute.training.train import CHECKPOINTS
 
-PARAMETERS = {"mini-256": 3_672_320, "mini-128": 1_049_728, "mini-64": 328_256}
+PARAMETERS = {"mini-256": 3_672_320, "mini-128": 1_049_728, "mini-64": 328_256, "mini-moe": 10_758_400}
 SLICE = "gnome-zh"  # the smallest validation text, read whole
 
 
 @pytest.fixture(scope="module")
 def models():
-    from transformers import LlamaForCausalLM
+    from transformers import AutoModelForCausalLM
 
     torch.set_num_threads(1)
-    return {n: LlamaForCausalLM.from_pretrained(CHECKPOINTS / n, dtype=torch.float32).eval() for n in PARAMETERS}
+    return {n: AutoModelForCausalLM.from_pretrained(CHECKPOINTS / n, dtype=torch.float32).eval() for n in PARAMETERS}
 
 
 @pytest.fixture(scope="module")
@@ -43,12 +43,12 @@ def final(name: str) -> dict:
 
 def card_row(name: str, source: str) -> list[float]:
     """The figures of one source in README.md: tokens, nats/token, bits/byte, and for drafts α and greedy agreement."""
-    card = (CHECKPOINTS / name / "README.md").read_text(encoding="utf-8").split("## Validation")[1]
-    (row,) = re.findall(rf"^\| {source} \| (.+) \|$", card, re.M)
+    written = (CHECKPOINTS / name / "README.md").read_text(encoding="utf-8").split("## Validation")[1]
+    (row,) = re.findall(rf"^\| {source} \| (.+) \|$", written, re.M)
     return [float(cell.replace(",", "")) for cell in row.split(" | ")]
 
 
-def test_all_three_are_there():
+def test_all_are_there():
     """Catches: a checkpoint committed without its card, or not at all."""
     for name in PARAMETERS:
         for file in (
@@ -65,7 +65,7 @@ def test_all_three_are_there():
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_parameter_counts(name, models):
     """Catches: another shape under the same name; a card with another count."""
-    assert models[name].num_parameters() == PARAMETERS[name] == mini.parameters(mini.load(CHECKPOINTS / name))
+    assert models[name].num_parameters() == PARAMETERS[name] == mini.parameters(card.load(name))
     assert f"{PARAMETERS[name]:,} parameters" in (CHECKPOINTS / name / "README.md").read_text(encoding="utf-8")
 
 
