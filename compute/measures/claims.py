@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compute.claims import CLAIMS
+from compute.claims.claim import CLAIMS  # of the package itself there is but a part while its lab module imports us
 from compute.measures.job import Job, Report, Value, nobody
 
 
