@@ -169,6 +169,8 @@ _NOWHERE = Source("")
 def display_factor(wanted: str, unit: str) -> float:
     if wanted == "%" and unit == "ratio":
         return 0.01
+    if wanted == "h" and unit == "s":
+        return 3600
     for prefixes in (DECIMAL, BINARY, SMALL):
         for prefix, factor in prefixes:
             if wanted == prefix + unit or (wanted == prefix + "tok/s" and unit == "token/s"):
