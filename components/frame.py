@@ -131,7 +131,7 @@ def _follow_url(widget, key: str, base: dict[str, Any], state: dict[str, Any]) -
             try:
                 if field not in base:
                     raise UnknownName("parameter", "参数", field, list(base))
-                good = getattr(widget.Params(**{**base, **state["values"], field: text}), field)
+                good = getattr(widget.Params(**{**base, **state["values"], field: _read(text, base[field])}), field)
                 _require_option(widget, field, good)
                 state["values"][field] = good
             except pydantic.ValidationError as e:
@@ -139,6 +139,11 @@ def _follow_url(widget, key: str, base: dict[str, Any], state: dict[str, Any]) -
             except LabError as e:
                 state["complaints"].append(e)
     _write_url(key, base, state)
+
+
+def _read(text: str, like: Any) -> int | str:
+    """An address holds text. A whole number is read here, as a field that takes only a few of them does not read text."""
+    return int(text) if type(like) is int and text.isascii() and text.isdecimal() and len(text) <= LONGEST_STEP else text
 
 
 def _require_option(widget, field: str, value: Any) -> None:

@@ -177,7 +177,7 @@ def complaint(e: pydantic.ValidationError, known: list[str]) -> BadInput | Unkno
     }
     if kind in bounds:
         en, zh = (words.format(**limits) for words in bounds[kind])
-        zh = zh.replace("' or '", "' 或 '")  # pydantic lists the possible values in English
+        zh = zh.replace(" or ", " 或 ")  # pydantic lists the possible values in English
     elif kind.startswith("int"):
         en, zh = "a whole number is needed", "要填整数"
     elif kind.startswith("string"):

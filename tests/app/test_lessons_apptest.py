@@ -12,7 +12,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 import components
-from app import lesson, quiz
+from app import lesson, prose, quiz
 from app.lesson import Instrument, Prose, words
 from components import Scene, Stage, Vega, Widget
 from components.controls import Choice, Control, Range, Stops, Text, Toggle
@@ -282,4 +282,4 @@ def test_the_quiz_grades_right_and_wrong(slug, lang):
         assert said.count("lab-verdict-wrong") == (0 if right else len(items))
         assert ('class="lab-passed"' in markup(at)) is right
         for item in items:
-            assert item.explanation[lang].split("[[")[0] in said
+            assert prose.markdown(item.explanation[lang].split("[[")[0], lang, say) in said
