@@ -543,7 +543,7 @@ async function take(password) {
     S.token = said.token;
     S.told = S.alone = '';
     kept.set('token', said.token);
-    close();
+    if ($('dialog[open]', S.root)?.dataset.name === 'password') close();   // and no other sheet that was opened meanwhile
     return publish();
   }
   S.token = '';
