@@ -27,7 +27,7 @@ from safetensors import SafetensorError, safe_open
 
 from compute import facts
 from compute.errors import BadInput, BrokenData
-from compute.quantize import calibration, matrices
+from compute.quantize import matrices
 
 MODEL = "mini-256"
 RANKS = (16, 32, 64, 96, 128, 160, 192, 224)
@@ -181,6 +181,8 @@ class Basis:
 @cache
 def _energy() -> tuple[NDArray[np.float64], ...]:
     """mean(y yᵀ) (N, N) of each layer over the calibration text, which mini-256 wrote itself: no validation text."""
+    from compute.quantize import calibration  # brings a tokenizer along, which a page needs only here
+
     flat = [token for text in calibration.written() for token in text][: CALIBRATING * calibration.LENGTH]
     sums, count = [0.0] * shape().layers, 0
     for first in range(0, len(flat), calibration.LENGTH):
