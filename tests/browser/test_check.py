@@ -93,6 +93,7 @@ def test_one_number_is_recomputed(server, open_page):
     assert_clean(page)
 
 
+@pytest.mark.alone  # a run that other work slows down did not get far enough within minutes
 def test_a_cancelled_run_keeps_what_it_found(server, open_page):
     """Catches a cancel that waits for everything, and one that forgets what was done."""
     page = open_page("/check", at=server, lang="en")
