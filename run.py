@@ -370,13 +370,9 @@ def main(argv: list[str]) -> int:
     if command == "test":
         install(["requirements.txt", "requirements-test.txt"])
         install_browser()
-        pytest, environment = [PYTHON, "-m", "pytest"], os.environ | {"OMP_WAIT_POLICY": "PASSIVE"}
-        if rest:
-            return subprocess.run([*pytest, *rest], cwd=ROOT, env=environment).returncode
-        # Everything: a file at a time to each of a few processes, in order, as files with a browser come last; then what needs the machine to itself.
-        together = ["-n", str(min(os.cpu_count() or 1, TEST_PROCESSES)), "--dist", "loadfile", "--no-loadscope-reorder", "-m", "not alone"]
-        codes = [subprocess.run([*pytest, *arguments], cwd=ROOT, env=environment).returncode for arguments in (together, ["-m", "alone"])]
-        return codes[0] or codes[1]
+        if not rest:  # everything: a file at a time to each of a few processes, in order, as files with a browser come last
+            rest = ["-n", str(min(os.cpu_count() or 1, TEST_PROCESSES)), "--dist", "loadfile", "--no-loadscope-reorder"]
+        return subprocess.run([PYTHON, "-m", "pytest", *rest], cwd=ROOT, env=os.environ | {"OMP_WAIT_POLICY": "PASSIVE"}).returncode
     raise Stop(f"没有命令 {command}；可用：（无）、setup、models、test。", f"There is no command {command}; known: (none), setup, models, test.", 2)
 
 

@@ -11,10 +11,12 @@ State, in st.session_state["ledger"]:
   judged      key → (stored entry, outcome) of what was recomputed in this session
   run         the Recomputation under way, or None; error: what ended the last one
   has         the version of the rows that the browser holds
+  looks       counts the answers: the framework keeps one that says the same as the last from the table, which would not ask again
 """
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -52,7 +54,7 @@ def show(lang: str) -> None:
 
 
 def _state() -> dict[str, Any]:
-    fresh = {"filter": dict(NO_FILTER), "written": {}, "complaints": [], "judged": {}, "run": None, "error": None, "has": ""}
+    fresh = {"filter": dict(NO_FILTER), "written": {}, "complaints": [], "judged": {}, "run": None, "error": None, "has": "", "looks": count()}
     return st.session_state.setdefault(KEY, fresh)
 
 
@@ -65,7 +67,7 @@ def _desk(lang: str) -> None:
     data = {
         "version": now, "outcomes": outcomes(words, state["judged"]), "filter": state["filter"], "away": not client.status().up,
         "run": standing and {"done": standing.done, "total": standing.total, "now": standing.now, "fraction": standing.fraction},
-        "complaints": [each.message(lang) for each in wrong],
+        "complaints": [each.message(lang) for each in wrong], "look": next(state["looks"]),
     }  # fmt: skip
     if state["has"] != now:  # some hundred kilobytes, so only until the browser says that it has them
         names = {row["group"]: words.get(f"group.{row['group']}", row["group"]) for row in found}

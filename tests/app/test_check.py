@@ -47,6 +47,14 @@ def html_of(at: AppTest) -> str:
     return "\n".join(each.proto.body for each in at.get("html"))
 
 
+def test_no_two_answers_are_the_same():
+    """Catches a table that asks no more once an answer said what the last one had said, as during one long job: the framework
+    does not hand an equal answer on, and the next question only follows an answer."""
+    at = visit(lang="zh")
+    first = table(at)
+    assert table(at.run()) != first
+
+
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_the_desk_shows_every_number_in_both_languages(lang):
     """Catches a page without its question, a table without its numbers, and one that calls them checked although nobody computed."""

@@ -209,7 +209,7 @@ def test_the_answer_waits_for_the_guess(slug, lang):
         assert html.escape(expected_view(each, lang, each.base).sentence) not in markup(at), f"{each.key} shows before the guess"
     for each in asking:
         at.button(key=f"{each.key}/skip").click()
-    clean(at.run())
+        clean(at.run())
     for told in behind:
         assert opening_words(told) in prose_of(at)
     assert html.escape(words(lang)("after_guess")) not in markup(at)
@@ -236,7 +236,7 @@ def test_a_committed_guess_is_told_and_stands_in_the_address(slug, lang):
             right = guess.right(each.widget.run(each.base))
             at.segmented_control(key=f"{each.key}/guess").set_value(right if pick else next(c for c in guess.choices if c != right))
             at.button(key=f"{each.key}/commit").click()
-        clean(at.run())
+            clean(at.run())
         assert markup(at).count(f'<p class="lab-told"><b class="{css}">') == len(asking)
         for each in asking:
             assert at.query_params[f"{each.key}.guess"]

@@ -93,18 +93,17 @@ def test_one_number_is_recomputed(server, open_page):
     assert_clean(page)
 
 
-@pytest.mark.alone  # a run that other work slows down did not get far enough within minutes
 def test_a_cancelled_run_keeps_what_it_found(server, open_page):
     """Catches a cancel that waits for everything, and one that forgets what was done."""
     page = open_page("/check", at=server, lang="en")
     desk(page)
     page.locator(".ledger button[data-do=all]").click()
-    until(page, lambda: count(page, "agrees") > 15, 300)
+    until(page, lambda: count(page, "agrees") > 40, 180)
     assert page.locator(".ledger .progress").is_visible()
     page.locator(".ledger button[data-do=cancel]").click()
     ran(page)
     agreed, left = count(page, "agrees"), count(page, "waiting")
-    assert agreed > 15 and left > 0, "the run was over before it could be cancelled"
+    assert agreed > 40 and left > 0, "the run was over before it could be cancelled"
     page.wait_for_timeout(2500)
     assert (count(page, "agrees"), count(page, "waiting")) == (agreed, left)
     assert_clean(page)
