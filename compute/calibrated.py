@@ -251,11 +251,7 @@ class Clock:
 
     def _read(self, matrices: Matrices, tokens):
         """Bytes of one kind of matrix that so many tokens read."""
-        each = self.format.weight_bits / 8
-        if matrices.copies == matrices.used:
-            return matrices.loaded * each
-        distinct = matrices.copies * (1 - (1 - matrices.used / matrices.copies) ** np.asarray(tokens, float))
-        return matrices.parameters * matrices.layers * distinct * each
+        return matrices.read(np.asarray(tokens, float)) * self.format.weight_bits / 8
 
     def _sums(self, tokens):
         """Seconds of adding up across cards: every card sends and receives 2 (cards − 1) / cards of the activations, twice a layer."""

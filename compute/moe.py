@@ -21,14 +21,6 @@ def experts_of(shape: ModelShape) -> Matrices:
     return found[0]
 
 
-def expected_distinct(experts: int, chosen: int, tokens: int) -> float:
-    """How many of the experts `tokens` tokens are sent to between them, if each chose `chosen` different ones at random: an expert is left
-    out by all with probability (1 − chosen / experts)^tokens."""
-    if not 1 <= chosen <= experts or tokens < 0:
-        raise BadInput("chosen", chosen, f"from 1 to {experts} experts can be chosen", f"只能选 1 到 {experts} 个专家")
-    return experts * (1 - (1 - chosen / experts) ** tokens)
-
-
 def read_parameters(shape: ModelShape, distinct: float) -> float:
     """Parameters multiplied in a step in which every layer reads `distinct` experts, lm_head included."""
     experts = experts_of(shape)

@@ -41,11 +41,15 @@ class Matrices:
         """Parameters that one token is multiplied with."""
         return self.parameters * self.layers * self.used
 
-    def read(self, tokens: int) -> float:
-        """Parameters read to serve `tokens` at once. Experts: expected distinct ones if routing were uniform and
-        independent; real routers are neither, so this is a simplification to be named where it shows."""
-        distinct = self.copies * (1 - (1 - self.used / self.copies) ** tokens) if self.copies > self.used else self.copies
-        return self.parameters * self.layers * distinct
+    def distinct(self, tokens):
+        """How many of the copies `tokens` tokens (a number, or an array of them) go to between them. Experts: expected if routing were
+        uniform and independent, as one is left out by all with probability (1 − used / copies)^tokens; real routers are neither, so
+        this is a simplification to be named where it shows."""
+        return self.copies * (1 - (1 - self.used / self.copies) ** tokens) if self.copies > self.used else self.copies
+
+    def read(self, tokens):
+        """Parameters read to serve `tokens` at once."""
+        return self.parameters * self.layers * self.distinct(tokens)
 
 
 @dataclass(frozen=True)

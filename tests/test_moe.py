@@ -6,6 +6,7 @@ import pytest
 from compute import facts, moe, numbers
 from compute.errors import BadInput
 from compute.measures.moe import kind
+from compute.shapes import Matrices
 
 SHAPE = facts.model("mini-moe")
 
@@ -16,7 +17,7 @@ def test_distinct_experts_by_drawing(experts, chosen, tokens):
     random = np.random.default_rng(1)
     drawn = random.random((20_000, tokens, experts)).argsort(axis=2)[:, :, :chosen]
     counted = np.mean([len(set(row.ravel().tolist())) for row in drawn[:4000]])
-    assert moe.expected_distinct(experts, chosen, tokens) == pytest.approx(counted, abs=0.05)
+    assert Matrices("experts", 1, copies=experts, used=chosen).distinct(tokens) == pytest.approx(counted, abs=0.05)
     if chosen < experts:
         bits = moe.masks(drawn[:4000].reshape(-1, chosen)).reshape(-1, tokens)
         assert moe.distinct(bits) == pytest.approx(counted)
@@ -24,10 +25,10 @@ def test_distinct_experts_by_drawing(experts, chosen, tokens):
 
 def test_one_token_reads_what_is_active_and_a_crowd_reads_everything():
     """Catches: active and read parameters that tell two stories; the embedding counted as read twice."""
-    one = moe.read_parameters(SHAPE, moe.expected_distinct(8, 2, 1))
+    one = moe.read_parameters(SHAPE, moe.experts_of(SHAPE).distinct(1))
     norms = 256 + 4 * 2 * 256
     assert one + norms == SHAPE.active_parameters == 3_680_512
-    assert moe.read_parameters(SHAPE, moe.expected_distinct(8, 2, 10_000)) + norms == pytest.approx(SHAPE.parameters)
+    assert moe.read_parameters(SHAPE, moe.experts_of(SHAPE).distinct(10_000)) + norms == pytest.approx(SHAPE.parameters)
     assert facts.model("mini-256").active_parameters == facts.model("mini-256").parameters
     with pytest.raises(BadInput, match="no experts"):
         moe.experts_of(facts.model("mini-256"))

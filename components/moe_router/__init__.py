@@ -78,7 +78,7 @@ class Result:
     @property
     def even(self) -> float:
         experts = moe.experts_of(facts.model(MODEL))
-        return moe.expected_distinct(experts.copies, experts.used, self.params.batch)
+        return experts.distinct(self.params.batch)
 
 
 def run(params: Params, answer: Mapping[str, Any] | None = None) -> Result:
@@ -133,7 +133,7 @@ def _stage(result: Result, scene: Scene) -> dict[str, Any]:
         "p": r.probabilities[result.layer][result.token], "old": before.routes.probabilities[before.layer][before.token] if moved else None,
         "token": result.token, "layer": result.layer, "load": s["load"], "balance": [digits(b) for b in s["balance"]], "tokens": f"{s['tokens']:,}",
         "batches": BATCHES, "batch": result.params.batch, "mixed": _mean(s["read"]["mixed"]), "run": _mean(s["read"]["run"]),
-        "even": [moe.expected_distinct(experts.copies, experts.used, size) for size in BATCHES], "waiting": result.waiting,
+        "even": [experts.distinct(size) for size in BATCHES], "waiting": result.waiting,
     }  # fmt: skip
 
 

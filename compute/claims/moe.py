@@ -59,7 +59,7 @@ def _():
 def _even(name: str, tokens: int) -> None:
     @claim(f"moe.{name}", f"假如路由均匀：{tokens} 个 token 在一层里读到的专家", f"if routing were even: experts of a layer that {tokens} tokens read")
     def _():
-        value = moe.expected_distinct(_experts().copies, _experts().used, tokens)
+        value = _experts().distinct(tokens)
         return computed(value, "count", "E · (1 − (1 − k / E)^B)", E=_experts().copies, k=_experts().used, B=tokens)
 
 
@@ -70,5 +70,5 @@ _even("even_read_large", LARGE_BATCH)
 
 @claim("moe.even_read_share", "假如路由均匀：8 个 token 的一步读到的权重占全部矩阵的比例", "if routing were even: share of all matrices that a step over 8 tokens reads")
 def _():
-    read = moe.read_parameters(_shape(), moe.expected_distinct(_experts().copies, _experts().used, BATCH))
+    read = moe.read_parameters(_shape(), _experts().distinct(BATCH))
     return computed(read / sum(m.loaded for m in _shape().matrices), "ratio", "(matrices without experts + distinct experts) / matrices", B=BATCH, model=MODEL)
