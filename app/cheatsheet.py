@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 import streamlit as st
 
-from app import lesson, prose, views
+from app import lesson, prose, tables, views
 from app.lesson import words
 from components import reader
-from compute.errors import BrokenData
 
 FILE = Path(__file__).resolve().parent.parent / "data" / "cheatsheet.toml"
 
@@ -38,17 +35,10 @@ class Decision:
 
 
 def sheet(path: Path = FILE) -> tuple[tuple[Formula, ...], tuple[Decision, ...]]:
-    try:
-        return _read(path, path.stat().st_mtime_ns)
-    except OSError as reason:
-        raise BrokenData(f"data/{path.name}", str(reason.strerror)) from None
-    except (ValueError, KeyError, TypeError) as reason:
-        raise BrokenData(f"data/{path.name}", f"{type(reason).__name__}: {reason}") from None
+    return tables.read(path, _sheet)
 
 
-@lru_cache(maxsize=2)
-def _read(path: Path, changed: int) -> tuple[tuple[Formula, ...], tuple[Decision, ...]]:
-    found = tomllib.loads(path.read_text(encoding="utf-8"))
+def _sheet(found: dict) -> tuple[tuple[Formula, ...], tuple[Decision, ...]]:
     return tuple(Formula(**row | {"tex": tuple(row["tex"])}) for row in found["formula"]), tuple(Decision(**row) for row in found["decision"])
 
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Mapping
 from urllib.parse import quote
 
 import streamlit as st
 
-from app import lesson, prose, views
+from app import lesson, prose, tables, views
 from app.lesson import words
 from components import reader
-from compute.errors import BrokenData
 
 FILE = Path(__file__).resolve().parent.parent / "data" / "glossary.toml"
 GROUPS = ("token", "roof", "shape", "sampling", "batching", "speculative", "quantization", "serving")
@@ -37,18 +34,11 @@ class Term:
 
 
 def terms(path: Path = FILE) -> list[Term]:
-    try:
-        return _terms(path, path.stat().st_mtime_ns)
-    except OSError as reason:
-        raise BrokenData(f"data/{path.name}", str(reason.strerror)) from None
-    except (ValueError, KeyError, TypeError) as reason:  # a TOML error is a ValueError, and so is a wrong encoding
-        raise BrokenData(f"data/{path.name}", f"{type(reason).__name__}: {reason}") from None
+    return tables.read(path, _terms)
 
 
-@lru_cache(maxsize=2)
-def _terms(path: Path, changed: int) -> list[Term]:
-    rows = tomllib.loads(path.read_text(encoding="utf-8"))["term"]
-    return [Term(**{**row, "see": tuple(row.get("see", ()))}) for row in rows]
+def _terms(found: dict) -> list[Term]:
+    return [Term(**{**row, "see": tuple(row.get("see", ()))}) for row in found["term"]]
 
 
 def headings(slug: str, lang: str) -> list[str]:

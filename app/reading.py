@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 import streamlit as st
 
-from app import glossary, lesson, prose, views
+from app import glossary, lesson, prose, tables, views
 from app.lesson import words
 from components import reader
 from compute import facts
-from compute.errors import BrokenData
 
 FILE = Path(__file__).resolve().parent.parent / "data" / "reading.toml"
 EFFORTS = ("half_hour", "afternoon", "paper")
@@ -51,17 +48,10 @@ class ReadingList:
 
 
 def reading(path: Path = FILE) -> ReadingList:
-    try:
-        return _read(path, path.stat().st_mtime_ns)
-    except OSError as reason:
-        raise BrokenData(f"data/{path.name}", str(reason.strerror)) from None
-    except (ValueError, KeyError, TypeError) as reason:
-        raise BrokenData(f"data/{path.name}", f"{type(reason).__name__}: {reason}") from None
+    return tables.read(path, _list)
 
 
-@lru_cache(maxsize=2)
-def _read(path: Path, changed: int) -> ReadingList:
-    found = tomllib.loads(path.read_text(encoding="utf-8"))
+def _list(found: dict) -> ReadingList:
     return ReadingList(found["checked"], tuple(_item(row) for row in found["item"]), tuple(Left(**row) for row in found["out"]))
 
 
