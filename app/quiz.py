@@ -22,7 +22,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Mapping
 
-from components.text import LANGUAGES, display_factor as display_factor, quantity
+from components.text import COUNTED, LANGUAGES, display_factor, quantity
 from compute import numbers
 from compute.errors import BrokenData
 
@@ -59,6 +59,9 @@ class Numeric:
         found = numbers.resolve(self.truth)
         return found.value / (display_factor(self.unit.split()[0], found.unit) if self.unit else 1)
 
+    def read(self, answer: str) -> float | None:
+        return read_number(answer, self.unit, numbers.resolve(self.truth).unit)
+
     def is_right(self, answer: float) -> bool:
         return math.isclose(answer, self.expected(), rel_tol=self.tolerance, abs_tol=0 if self.expected() else self.tolerance)
 
@@ -69,22 +72,30 @@ class Numeric:
 Item = Choice | Numeric
 
 
-WRITTEN = re.compile(r"[+-]?(\d+|\d{1,3}(,\d{3})+|\d{1,3}( \d{3})+)?(\.\d*)?(e[+-]?\d+)?", re.I)
+SPELLED = {"×": ("倍", "x", "times"), "token/s": ("tok/s", "tokens/s")}  # as people write units, beside COUNTED
+WRITTEN = re.compile(r"×?\s*([+-]?(?:\d{1,3}(?:,\d{3})+|\d{1,3}(?: \d{3})+|\d+)?(?:\.\d*)?(?:e[+-]?\d+)?)\s*(.*)", re.I)
 
 
-def read_number(text: str, unit: str = "") -> float | None:
-    """65.4, 2,304, ２３０４, 1.9e3, and 0.34% where % is asked for; None when it is not a number. A comma only parts
-    thousands: 93,66 may mean 93.66 or 9366."""
-    cleaned = unicodedata.normalize("NFKC", text).replace("−", "-").strip()
-    if unit.split()[:1] == ["%"]:
-        cleaned = cleaned.removesuffix("%").rstrip()
-    if not WRITTEN.fullmatch(cleaned):
-        return None
+def read_number(text: str, unit: str = "", of: str = "") -> float | None:
+    """The number that is written, in the unit that is asked for: 65.4, 2,304, ２３０４, 1.9e3. `unit` may be written after it, and
+    so may another prefix of it when `of`, the unit of the truth, is given: 10,500 ms where s is asked for is 10.5. None when it
+    is not a number, or one of something else. A comma only parts thousands: 93,66 may mean 93.66 or 9366."""
+    found = WRITTEN.fullmatch(unicodedata.normalize("NFKC", text).replace("−", "-").replace("μ", "µ").strip())
     try:
-        value = float(cleaned.replace(",", "").replace(" ", ""))
-    except ValueError:
+        value = float(found[1].replace(",", "").replace(" ", "")) * factor(found[2], unit.split()[0] if unit else "", of) if found else math.nan
+    except ValueError:  # no digits, or a unit of something else
         return None
     return value if math.isfinite(value) else None
+
+
+def factor(written: str, asked: str, of: str) -> float:
+    """By what to multiply a number with this unit behind it. Raises ValueError where that says nothing about what is asked."""
+    unit = asked or of
+    if written in ("", unit, *COUNTED.get(unit, ()), *SPELLED.get(unit, ())):
+        return 1.0
+    if not of:
+        raise ValueError(f"{written!r} is not {asked!r}")
+    return display_factor(written, of) / (display_factor(asked, of) if asked else 1.0)
 
 
 def load(folder: Path) -> tuple[Item, ...]:

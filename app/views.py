@@ -267,9 +267,10 @@ def _grade(item: quiz.Item, answer: str | None, lang: str) -> bool:
         st.html(f'<p class="lab-refusal">{_text(say("quiz.empty" if isinstance(item, quiz.Choice) else "quiz.empty_number"))}</p>')
         return False
     if isinstance(item, quiz.Numeric):
-        value = quiz.read_number(answer, item.unit)
+        value = item.read(answer)
         if value is None:
-            st.html(f'<p class="lab-refusal">{_text(say("quiz.not_a_number", value=answer))}</p>')
+            said = say("quiz.not_in_unit", value=answer, unit=item.unit.split()[0]) if item.unit else say("quiz.not_a_number", value=answer)
+            st.html(f'<p class="lab-refusal">{_text(said)}</p>')
             return False
         right, truth = item.is_right(value), say("quiz.truth", value=item.shown(lang)) + ("。" if lang == "zh" else ". ")
     else:

@@ -118,7 +118,7 @@ options = [{id = "x", zh = "甲", en = "x"}, {id = "y", zh = "乙", en = "y", ri
 
 @pytest.mark.parametrize("text,number", [("65.4", 65.4), ("2,304", 2304), ("２３０４", 2304), ("1.9e3", 1900), ("−3", -3), ("1,234", 1234), ("12,345,678.5", 12345678.5),
                                          ("2 304", 2304), (" .5 ", 0.5), ("93,66", None), ("0,5", None), ("1,2345", None), ("1,,234", None),
-                                         ("93 66", None), ("1_000", None), (",", None), (".", None), ("0.34%", None), ("66 token/s", None),
+                                         ("93 66", None), ("1_000", None), (",", None), (".", None), ("0.34%", None), ("66 ms", None), ("66 k", None), ("66 token/s", 66), ("66tok/s", 66),
                                          ("七十", None), ("", None), ("nan", None), ("inf", None), ("1.2.3", None)])
 def test_numbers_as_people_write_them(text, number):
     """Catches: a comma for the decimal point read as nothing, a number a hundred times too large."""
@@ -130,6 +130,16 @@ def test_a_percent_sign_is_read_where_percent_is_asked_for(unit):
     """Catches: 0.34% called no number where the question asks for %, or taken as token/s where it does not."""
     assert quiz.read_number("0.34%", unit) == quiz.read_number("0.34 ％", unit) == quiz.read_number("0.34", unit) == 0.34
     assert quiz.read_number("0.34%") is None
+
+
+@pytest.mark.parametrize("text,unit,of,number", [
+    ("10.5 s", "s", "s", 10.5), ("10,500 ms", "s", "s", 10.5), ("10500000 µs", "s", "s", 10.5), ("67.5 KiB", "KiB", "B", 67.5), ("69,120 B", "KiB", "B", 67.5),
+    ("63 个 token", "", "token", 63), ("9 cards", "", "card", 9), ("×1.89", "", "×", 1.89), ("1.89 倍", "", "×", 1.89), ("0.6 request/s", "", "request/s", 0.6),
+    ("3.2 GB", "s", "s", None), ("44 s", "%", "ratio", None), ("63 blocks", "", "count", None),
+])  # fmt: skip
+def test_a_unit_behind_the_number_is_read_as_what_it_means(text, unit, of, number):
+    """Catches: a right answer refused for its unit, milliseconds taken for seconds, a unit of something else taken for none."""
+    assert quiz.read_number(text, unit, of) == (number if number is None else pytest.approx(number))
 
 
 def test_a_numeric_answer_is_graded_from_the_function_in_the_asked_unit(sample_lessons):
