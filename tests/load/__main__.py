@@ -1,0 +1,107 @@
+"""A class on loopback: `python -m tests.load [--learners 1,10,30,100] [--minutes M] [--seed N] [--plain] [--json FILE]`.
+
+Each block starts our web server anew (and with --plain a plain `streamlit run` of the same pages after it); the compute service runs
+through. Learners come over the first seconds. A tenth of them ask a model every other time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from app import lesson
+from tests.bench.pages import conditions
+from tests.load import report, servers
+from tests.load.learner import GENERATES, THINK_SECONDS, Learner, Log
+
+MOST_LEARNERS, MOST_MINUTES = 300, 30.0
+SAMPLE_SECONDS = 2.0
+ASKING = 10  # one learner of so many asks a model
+
+
+async def attend(url: str, learners: int, seconds: float, seed: int, think: tuple[float, float] = THINK_SECONDS) -> Log:
+    """A class of learners on a server (host:port); they come within the longest think time."""
+    log, lessons = Log(), [entry.slug for entry in lesson.existing()]
+    writing = [slug for slug in lessons if any(isinstance(part, lesson.Instrument) and part.widget in GENERATES for part in lesson.load(slug, "en").parts)]
+    until = time.monotonic() + seconds
+
+    async def one(number: int) -> None:
+        draw = random.Random(f"{seed}/{number}")
+        await asyncio.sleep(think[1] * number / learners)
+        asks = number % ASKING == ASKING // 2
+        await Learner(f"ws://{url}", writing if asks else lessons, ("zh", "en")[number % 2], draw, log, asks, think).attend(until)
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(learners):
+            group.create_task(one(number))
+    return log
+
+
+async def watched(url: str, web: int, service: int, learners: int, seconds: float, seed: int) -> tuple[Log, float, dict[str, float], list[report.Sample]]:
+    """The class, the seconds it took, what it cost, and the memory meanwhile."""
+
+    def cpu() -> dict[str, float]:
+        return {"web": servers.cpu_seconds(web), "service": servers.cpu_seconds(service), "client": time.process_time()}
+
+    before, began, samples = cpu(), time.monotonic(), []
+
+    async def look() -> None:
+        while True:
+            samples.append(report.Sample(time.monotonic() - began, servers.resident_bytes(web), servers.resident_bytes(service)))
+            await asyncio.sleep(SAMPLE_SECONDS)
+
+    looking = asyncio.create_task(look())
+    log = await attend(url, learners, seconds, seed)
+    looking.cancel()
+    return log, time.monotonic() - began, {name: used - before[name] for name, used in cpu().items()}, samples
+
+
+def measure(learners: list[int], minutes: float, seed: int, plain: bool) -> dict[str, Any]:
+    blocks, around = [], conditions()
+    with servers.started(servers.COMPUTE) as (compute, service):
+        for count in learners:
+            for name, command in (("ours", servers.OURS), ("plain", servers.PLAIN))[: 2 if plain else 1]:
+                with servers.started(command, INFERENCE_LAB_COMPUTE=f"http://{compute}") as (url, web):
+                    empty = servers.resident_bytes(web)
+                    log, seconds, cpu, samples = asyncio.run(watched(url, web, service, count, minutes * 60, seed))
+                blocks.append(report.block(name, count, seconds, log, cpu, empty, samples))
+                print(report.line(blocks[-1]), file=sys.stderr, flush=True)
+    around["load average after"] = conditions()["load average"]
+    return {"conditions": around | {"seed": seed, "think_seconds": list(THINK_SECONDS), "minutes": minutes}, "blocks": blocks}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.load", description="A class of learners on loopback: time, errors, processor, memory.")
+    parser.add_argument("--learners", default="1,10,30,100", help="how many at a time (1,10,30,100)")
+    parser.add_argument("--minutes", type=float, default=1.0, help="of each class (1)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--plain", action="store_true", help="the same on a plain `streamlit run`, after each class")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the whole report there")
+    options = parser.parse_args(arguments)
+    try:
+        learners = [int(count) for count in options.learners.split(",")]
+    except ValueError:
+        parser.error(f"--learners {options.learners}: whole numbers with commas between them")
+    if not all(1 <= count <= MOST_LEARNERS for count in learners):
+        parser.error(f"--learners {options.learners}: each from 1 to {MOST_LEARNERS}")
+    if not 0 < options.minutes <= MOST_MINUTES:
+        parser.error(f"--minutes {options.minutes}: more than 0, at most {MOST_MINUTES:g}")
+    found = measure(learners, options.minutes, options.seed, options.plain)
+    if options.json:
+        options.json.write_text(json.dumps(found, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    print("; ".join(f"{name}: {value}" for name, value in found["conditions"].items()))
+    for block in found["blocks"]:
+        print(report.line(block))
+        for error in block["errors"]:
+            print(f"   {error['count']} × {error['text']}")
+    return 1 if any(block["error_count"] for block in found["blocks"] if block["server"] == "ours") else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

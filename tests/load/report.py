@@ -1,0 +1,93 @@
+"""What a class did, as figures: JSON, and the table of docs/load.md."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from tests.load.learner import Deed, Log
+
+KINDS = ("change", "answer", "open", "generate")
+MOST_ERRORS, MOST_SLOW = 30, 12
+
+
+@dataclass
+class Sample:
+    """The processes at a moment: seconds since the class began, resident bytes of the web process and of the service."""
+
+    seconds: float
+    web: int
+    service: int
+
+
+def percentile(values: list[float], share: float) -> float:
+    """The smallest value that at least `share` of them do not exceed."""
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
+
+
+def times(deeds: list[Deed]) -> dict[str, Any]:
+    """n, and where there are any: percentiles in ms, messages and kB (10³ bytes, uncompressed) of each in the mean."""
+    found: dict[str, Any] = {"n": len(deeds)}
+    if deeds:
+        taken = [deed.milliseconds for deed in deeds]
+        found |= {f"p{share}_ms": round(percentile(taken, share / 100), 1) for share in (50, 95, 99)}
+        found |= {"slowest_ms": round(max(taken), 1), "messages": round(sum(d.messages for d in deeds) / len(deeds), 1),
+                  "kilobytes": round(sum(d.size for d in deeds) / len(deeds) / 1e3, 1), "refused": sum(d.refused for d in deeds)}  # fmt: skip
+    return found
+
+
+def slope(samples: list[Sample]) -> float:
+    """Resident bytes of the web process per second, by least squares over the second half, when caches are warm."""
+    late = samples[len(samples) // 2 :]
+    if len(late) < 3:
+        return 0.0
+    mean_t, mean_b = (sum(v) / len(late) for v in zip(*((s.seconds, s.web) for s in late)))
+    spread = sum((s.seconds - mean_t) ** 2 for s in late)
+    return sum((s.seconds - mean_t) * (s.web - mean_b) for s in late) / spread
+
+
+def block(server: str, learners: int, seconds: float, log: Log, cpu: dict[str, float], before: int, samples: list[Sample]) -> dict[str, Any]:
+    """One class on one server. cpu: seconds of web, service and client; before: resident bytes of the web process when nobody had come."""
+    by_kind = {kind: [deed for deed in log.deeds if deed.kind == kind] for kind in KINDS}
+    after = samples[-1].web if samples else before
+    return {
+        "server": server, "learners": learners, "seconds": round(seconds, 1),
+        **{kind: times(deeds) for kind, deeds in by_kind.items()},
+        "errors": [{"text": text, "count": count} for text, count in log.errors.most_common(MOST_ERRORS)],
+        "error_count": log.errors.total(),
+        "cpu_percent_of_a_core": {name: round(100 * used / seconds, 1) for name, used in cpu.items()},
+        "memory_megabytes": {
+            "before": round(before / 1e6, 1), "after": round(after / 1e6, 1), "per_learner": round((after - before) / 1e6 / learners, 2),
+            "per_minute_in_second_half": round(slope(samples) * 60 / 1e6, 2),
+            "over_time": [[round(s.seconds), round(s.web / 1e6, 1), round(s.service / 1e6, 1)] for s in samples[:: max(1, len(samples) // 20)]],
+        },
+        "slow": slow(by_kind["change"]),
+    }  # fmt: skip
+
+
+def slow(changes: list[Deed]) -> list[dict[str, Any]]:
+    """The controls that took most time in all."""
+    total: Counter[str] = Counter()
+    for deed in changes:
+        total[deed.what] += deed.milliseconds
+    found = []
+    for what, _ in total.most_common(MOST_SLOW):
+        found.append({"what": what} | times([deed for deed in changes if deed.what == what]))
+    return found
+
+
+def line(found: dict[str, Any]) -> str:
+    """A block in a line or two."""
+    change, cpu, memory = found["change"], found["cpu_percent_of_a_core"], found["memory_megabytes"]
+    parts = [f"{found['server']:<6}{found['learners']:>4} learners, {found['seconds']:.0f} s"]
+    for kind in KINDS:
+        if found[kind]["n"]:
+            parts.append(f"{kind} n={found[kind]['n']} p50/95/99 " + "/".join(f"{found[kind][f'p{p}_ms']:.0f}" for p in (50, 95, 99)) + " ms")
+    parts.append(f"errors {found['error_count']}")
+    parts.append("CPU " + ", ".join(f"{name} {used:.0f} %" for name, used in cpu.items()))
+    parts.append(f"memory {memory['before']:.0f} → {memory['after']:.0f} MB, {memory['per_minute_in_second_half']:+.2f} MB/min")
+    if change["n"]:
+        parts.append(f"{change['messages']:.0f} messages and {change['kilobytes']:.0f} kB a change")
+    return "; ".join(parts)
