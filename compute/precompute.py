@@ -13,7 +13,8 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import date
 from functools import cache
 from importlib import metadata
@@ -48,6 +49,10 @@ def made(path: Path | None = None) -> dict[str, Any]:
 
 @cache
 def _read(path: Path, changed_at: int) -> dict[str, Any]:
+    return _checked(path)
+
+
+def _checked(path: Path) -> dict[str, Any]:
     name, data = _name(path), _json(path)
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise BrokenData(name, f"schema is {data.get('schema') if isinstance(data, dict) else data!r}, not {SCHEMA}")
@@ -178,7 +183,7 @@ def precompute(only: str = "", force: bool = False, path: Path | None = None, sa
     """Runs what changed, storing after each job, so that an interrupted run goes on where it stopped. Returns what could
     not be made, with the reason."""
     path = path or STORE
-    chosen, new, failed, unchanged = measures.wanted(only), {}, [], 0
+    chosen, claims, failed, unchanged = measures.wanted(only), {}, [], 0
     for index, job in enumerate(chosen):
         try:
             inputs = job.inputs()
@@ -190,12 +195,15 @@ def precompute(only: str = "", force: bool = False, path: Path | None = None, sa
         except LabError as reason:
             failed.append(f"{', '.join(job.keys)}: {reason.message('en')}")
             continue
-        new |= {key: _entry(job, key, value, inputs, path) for key, value in values.items()}
-        if job.measure != "claims":
-            _write(path, new)
-            say(f"{index + 1}/{len(chosen)} {job.keys[0]}{f' and {len(job.keys) - 1} more' * (len(job.keys) > 1)}: {time.perf_counter() - began:.1f} s")
-    _write(path, new, whole=not only.lstrip("=~"))
-    _sweep(path, {key for job in chosen for key in job.keys}, whole=not only.lstrip("=~"))
+        if job.measure == "claims":
+            claims |= {key: _entry(job, key, value, inputs, path) for key, value in values.items()}
+            continue
+        with _alone(path):  # with the recordings, which another run's sweep must not find without their entries
+            _write(path, {key: _entry(job, key, value, inputs, path) for key, value in values.items()})
+        say(f"{index + 1}/{len(chosen)} {job.keys[0]}{f' and {len(job.keys) - 1} more' * (len(job.keys) > 1)}: {time.perf_counter() - began:.1f} s")
+    with _alone(path):
+        _write(path, claims, whole=not only.lstrip("=~"))
+        _sweep(path, {key for job in chosen for key in job.keys}, whole=not only.lstrip("=~"))
     ran = len(chosen) - unchanged - len(failed)
     say(f"{len(chosen)} jobs: {ran} run, {unchanged} unchanged, {len(failed)} failed; {len(stored(path))} entries in {_name(path)}")
     return failed
@@ -217,17 +225,29 @@ def _entry(job: Job, key: str, value: Value, inputs: str, path: Path) -> dict[st
     return entry | {"seal": seal(entry)}
 
 
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Between reading the store and putting a new one in its place no other run may do the same. The empty file beside it
+    stays: whoever removes it takes away the lock that another one waits for."""
+    from filelock import FileLock  # for those who write; pages only read
+
+    path.parent.mkdir(exist_ok=True)
+    with FileLock(path.with_suffix(".lock")):
+        yield
+
+
 def _write(path: Path, new: Mapping[str, Any], whole: bool = False) -> None:
     """Puts the new entries beside those that are there now, which another run may have written meanwhile. whole: nothing
     stays that no job makes any more."""
-    entries = {**stored(path), **new}
+    there = _checked(path)["entries"] if path.exists() else {}  # not what was read before: a clock of files is coarse
+    entries = {**there, **new}
     if whole:
         known = {key for job in measures.jobs() for key in job.keys}
         entries = {key: entry for key, entry in entries.items() if key in known}
     command = "python -m compute precompute"
     data = {"schema": SCHEMA, "made": {"date": date.today().isoformat(), "command": command, "commit": _commit(), "seed": SEED,
             "versions": _versions(), "machine": _machine()}, "entries": dict(sorted(entries.items()))}  # fmt: skip
-    if path.exists() and stored(path) == data["entries"]:
+    if path.exists() and there == data["entries"]:
         return  # nothing new: the date of the last change stays
     _replace(path, (json.dumps(data, ensure_ascii=False, indent=1, allow_nan=False) + "\n").encode())
 
@@ -247,14 +267,24 @@ def write_measured(name: str, entries: Mapping[str, Mapping[str, Any]], command:
 
 
 def _replace(path: Path, raw: bytes) -> None:
+    """Whoever reads gets the old file or the new one, whole, also after a loss of power."""
     path.parent.mkdir(exist_ok=True)
     new = path.with_name(f"{path.name}.{os.getpid()}.new")
-    new.write_bytes(raw)
-    os.replace(new, path)
+    try:
+        with new.open("wb") as file:
+            file.write(raw)
+            file.flush()
+            os.fsync(file.fileno())  # before the name: otherwise the name may outlive the contents
+        os.replace(new, path)
+    finally:
+        new.unlink(missing_ok=True)
+    _read.cache_clear()  # two writes may fall into one tick of the clock of files
 
 
 def _sweep(path: Path, keys: set[str], whole: bool) -> None:
-    """Removes former recordings of these keys; of all of them after a whole run."""
+    """Removes former recordings of these keys, of all of them after a whole run, and what a run that was killed had begun."""
+    for file in path.parent.glob(f"{path.name}.*.new"):
+        file.unlink()
     kept = {entry["trace"]["file"] for entry in stored(path).values() if "trace" in entry}
     for file in (path.parent / "precomputed").glob("*.json"):
         if f"precomputed/{file.name}" not in kept and (whole or file.name.rsplit(".", 2)[0] in keys):

@@ -1,6 +1,9 @@
 """Making the stored numbers: what runs again, what survives an interruption, what is swept, and timings beside them."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -115,6 +118,47 @@ def test_two_runs_at_once_keep_each_others_entries(toy, monkeypatch):
     assert set(precompute.stored()) == {"toy.value", "toy.names", "other.value"}
     precompute.precompute(say=lambda line: None)
     assert set(precompute.stored()) == {"toy.value", "toy.names"}, "a whole run drops what nothing makes"
+
+
+RUN = """
+import sys, time
+from pathlib import Path
+from compute import measures, precompute
+from compute.measures.job import Job, Value
+folder, me, other = Path(sys.argv[1]), *sys.argv[2:]
+measures.MEASURES = {"toy": lambda n, report: {f"{me}.{n}": Value(float(n), "s", {"exact": True}, {"n": 1}, trace=[me, n])}}
+measures.jobs = lambda: [Job("toy", {"n": n}, (f"{me}.{n}",)) for n in range(8)]
+(folder / me).touch()
+while not (folder / other).exists():
+    time.sleep(0.001)
+assert precompute.precompute(me, path=folder / "precomputed.json", say=lambda line: None) == []
+"""
+
+
+def test_two_processes_at_once_lose_nothing(tmp_path):
+    """Catches a store that is read by one run and put in its place by another before the first has written: without the
+    lock most of these 16 entries are gone."""
+    runs = [subprocess.Popen([sys.executable, "-c", RUN, tmp_path, *names], cwd=Path(__file__).parents[1]) for names in ("ab", "ba")]
+    assert [run.wait(60) for run in runs] == [0, 0]
+    store = tmp_path / "precomputed.json"
+    assert set(precompute.stored(store)) == {f"{name}.{n}" for name in "ab" for n in range(8)}
+    assert precompute.trace("a.7", store) == ["a", 7] and not list(tmp_path.glob("*.new"))
+
+
+def test_a_former_result_does_not_come_back(toy, monkeypatch):
+    """Catches a run that writes all of its results again after each job: those of another run, made later, would be replaced
+    by older ones whose recordings are swept."""
+    def measure(*, name, report):
+        if name == "b":
+            precompute._write(toy.path, {"toy.a": newer})  # by somebody else, after our a
+        return {f"toy.{name}": Value(1.0, "s", {"exact": True}, {"n": 1})}
+
+    precompute.precompute(say=lambda line: None)
+    newer = precompute.stored()["toy.value"]
+    monkeypatch.setattr(measures, "MEASURES", {"m": measure})
+    monkeypatch.setattr(measures, "jobs", lambda: [Job("m", {"name": n}, (f"toy.{n}",)) for n in "ab"])
+    precompute.precompute("toy", say=lambda line: None)
+    assert precompute.stored()["toy.a"] == newer
 
 
 def test_arrays_are_stored_as_lists(toy, monkeypatch):
