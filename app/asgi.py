@@ -38,6 +38,7 @@ from compute.errors import LabError  # noqa: E402
 
 STYLES = "style.css"
 SERVED = {"static", "app", "media", "component", "vendor", "manifest.json", "oauth2callback", "auth", "healthz", STYLES, *present.SERVED}
+AWAY = ROOT / "app" / "static" / "away.js"
 HEADERS = {
     # Everything a page may load comes from this server. Vega compiles expressions, components arrive as blob: modules.
     "content-security-policy": "default-src 'self'; script-src 'self' blob: 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
@@ -57,9 +58,9 @@ def stylesheet() -> str:
 
 
 def document(lang: str, title: str) -> str:
-    """Streamlit's index.html with our language, title, icon and styles, and without its inline script and fonts."""
+    """Streamlit's index.html with our language, title, icon, styles and word of a lost server, and without its inline script and fonts."""
     text = (Path(file_util.get_static_dir()) / "index.html").read_text(encoding="utf-8")
-    version = hashlib.sha256(stylesheet().encode()).hexdigest()[:12]
+    version = _version(stylesheet())
     words = {each: lesson.words(each) for each in LANGUAGES}
 
     def replace(start: str, end: str, new: str) -> None:
@@ -77,13 +78,18 @@ def document(lang: str, title: str) -> str:
             f'<link rel="stylesheet" href="./{STYLES}?v={version}" />')
     replace("<link\n      rel=\"preload\"", "/>", "")
     replace('<link rel="service-desc"', "/>", "")
-    replace("<script>", "</script>", "")
+    replace("<script>", "</script>", f'<script src="./app/static/away.js?v={_version(AWAY.read_text(encoding="utf-8"))}" ' + " ".join(
+        f'data-{each}="{html.escape(words[each]("away"))}"' for each in LANGUAGES) + "></script>")
     replace("<noscript>", "</noscript>", "<noscript>" + "".join(
         f'<p lang="{HTML_LANG[each]}">{html.escape(words[each]("noscript"))}</p>' for each in LANGUAGES) + "</noscript>")
     return text
 
 
 HTML_LANG = {"zh": "zh-CN", "en": "en"}
+
+def _version(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
 
 
 class Documents:
