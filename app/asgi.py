@@ -32,13 +32,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send  # noqa: E402
 from streamlit import file_util  # noqa: E402
 
 from app import lesson, present, shell, views  # noqa: E402
+from app.doors import Doors  # noqa: E402
 from components import theme, widgets  # noqa: E402
 from components.text import LANGUAGES  # noqa: E402
 from compute.errors import LabError  # noqa: E402
 
 STYLES = "style.css"
-SERVED = {"static", "app", "media", "component", "vendor", "manifest.json", "oauth2callback", "auth", "healthz", STYLES, *present.SERVED}
 AWAY = ROOT / "app" / "static" / "away.js"
+SERVED = {"static", "app", "media", "component", "vendor", "manifest.json", "oauth2callback", "auth", "healthz", STYLES, *present.SERVED}
 HEADERS = {
     # Everything a page may load comes from this server. Vega compiles expressions, components arrive as blob: modules.
     "content-security-policy": "default-src 'self'; script-src 'self' blob: 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
@@ -48,6 +49,7 @@ HEADERS = {
     "x-frame-options": "SAMEORIGIN",
     "referrer-policy": "no-referrer",
     "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
 }
 log = logging.getLogger("inference_lab")
@@ -85,11 +87,11 @@ def document(lang: str, title: str) -> str:
     return text
 
 
-HTML_LANG = {"zh": "zh-CN", "en": "en"}
-
 def _version(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
+
+HTML_LANG = {"zh": "zh-CN", "en": "en"}
 
 
 class Documents:
@@ -153,6 +155,12 @@ async def healthz(request) -> JSONResponse:
     return JSONResponse({"ok": True})
 
 
+async def failed(request, error: Exception) -> Response:
+    """Starlette sends it past every middleware, so it brings the headers itself; the log has the traceback."""
+    words = "\n".join(lesson.words(lang)("script_error") for lang in LANGUAGES)
+    return Response(words, 500, HEADERS | {"cache-control": "no-store"}, "text/plain; charset=utf-8")
+
+
 async def styles(request) -> Response:
     return Response(stylesheet(), media_type="text/css", headers={"cache-control": "no-cache"})
 
@@ -187,6 +195,7 @@ def require() -> None:
 
 require()
 app = st.App(
-    ROOT / "app" / "main.py", lifespan=lifespan, on_script_error=explain, middleware=[Middleware(Documents)],
+    ROOT / "app" / "main.py", lifespan=lifespan, on_script_error=explain,
+    middleware=[Middleware(Doors, headers=HEADERS), Middleware(Documents)], exception_handlers={Exception: failed},
     routes=[Route("/healthz", healthz), Route(f"/{STYLES}", styles), *present.routes(shell.slugs)],
 )

@@ -32,6 +32,7 @@ from app import lesson
 from app.room import Place, Refused, Room
 from components.text import LANGUAGES
 from compute.errors import BrokenData
+from compute.service.rates import counted
 
 HERE = Path(__file__).parent
 PATIENCE_S = 25.0
@@ -59,7 +60,7 @@ def routes(slugs) -> list[Route]:
             match said.get("do"):
                 case "take":
                     password = said.get("password")
-                    token = await room.take(token, password if isinstance(password, str) else "")
+                    token = await room.take(token, password if isinstance(password, str) else "", counted(request.client.host if request.client else ""))
                     return JSONResponse({"token": token}, headers=NEVER_KEPT)
                 case "show":
                     seen = room.show(token, Place.read(said, slugs()))
@@ -186,7 +187,8 @@ async def _said(request: Request) -> dict[str, Any] | None:
             return None
     try:
         said = json.loads(body)
-    except ValueError:
+        json.dumps(said, ensure_ascii=False).encode()  # JSON can spell half a character, which no answer could carry
+    except (ValueError, RecursionError):
         return None
     return said if isinstance(said, dict) else None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+import time
 from datetime import datetime, timezone
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -12,7 +13,10 @@ import streamlit as st
 from app import notes
 from app.lesson import words
 from components import reader
-from compute.errors import LabError
+from compute.errors import Busy, LabError
+from compute.service.rates import Rates, counted
+
+_rates = Rates(per_minute=60)  # notes of one address: a browser may call itself as it likes, and a class may share an address
 
 
 @st.fragment
@@ -40,7 +44,11 @@ def _keep(browser: str, slug: str, lang: str) -> None:
         state[f"question-told:{slug}"] = ("wrong", "no_browser", {})
         return
     try:
+        if address := st.context.ip_address:  # none on this machine
+            _rates.take(counted(address), time.monotonic())
         notes.store().add(browser, slug, lang, state.get(f"question:{slug}") or "")
+    except Busy:
+        state[f"question-told:{slug}"] = ("wrong", "too_fast", {})
     except notes.NotKept as reason:
         state[f"question-told:{slug}"] = ("wrong", reason.key, reason.values)
     else:

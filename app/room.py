@@ -22,7 +22,8 @@ from components import controls, widgets
 
 LEASE_S = 20.0  # of silence, after which the room is free
 GUESS_S = 1.0  # that each attempt at the password costs whoever makes it
-WAITING_GUESSES = 8
+WAITING_GUESSES = 8  # of one client
+MOST_GUESSING = 32  # clients at once
 REMEMBERED = 64  # teachers that gave the password
 MOST_PARAMETERS = 80
 LONGEST_VALUE = 120  # characters
@@ -84,6 +85,18 @@ class Seen:
     place: Place
 
 
+def _same(one: str, other: str) -> bool:
+    return hmac.compare_digest(one.encode(), other.encode())
+
+
+@dataclass
+class Lane:
+    """The attempts of one client."""
+
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    waiting: int = 0
+
+
 class Room:
     """password: what a teacher must give before the first lesson; empty: whoever comes first holds the room."""
 
@@ -96,19 +109,19 @@ class Room:
         self.teachers: OrderedDict[str, None] = OrderedDict()  # tokens that came with the password
         self.followers = 0  # who waits for news now
         self._news = asyncio.Event()
-        self._guessing, self._guesses = asyncio.Lock(), 0
+        self._lanes: dict[str, Lane] = {}  # clients that try a password
 
     # ---- the teacher
 
-    async def take(self, token: str = "", password: str = "") -> str:
-        """The token by which the room is held from now on; the same one when it was known. Raises Refused."""
+    async def take(self, token: str = "", password: str = "", client: str = "") -> str:
+        """The token by which the room is held from now on; the same one when it was known. client: who asks, by address. Raises Refused."""
         if self.password and token not in self.teachers:
             if not password:
                 raise Refused("password")
-            await self._check(password)
+            await self._check(password, client)
             token = ""
         self.look()
-        if self.state == "on" and not (token and hmac.compare_digest(token, self.holder)):
+        if self.state == "on" and not (token and _same(token, self.holder)):
             raise Refused("busy")
         token = token if len(token) == 32 and token.isalnum() and token.isascii() else secrets.token_hex(16)
         if self.password:
@@ -121,18 +134,24 @@ class Room:
             self.place = Place()
         return token
 
-    async def _check(self, password: str) -> None:
-        """One attempt a second for the whole server, so that nobody tries a dictionary."""
-        if self._guesses >= WAITING_GUESSES:
+    async def _check(self, password: str, client: str) -> None:
+        """One attempt a second for each client, so that nobody tries a dictionary. Each waits behind its own attempts alone, so
+        that nobody keeps the teacher out by trying."""
+        if client not in self._lanes and len(self._lanes) >= MOST_GUESSING:
             raise Refused("wrong")
-        self._guesses += 1
+        lane = self._lanes.setdefault(client, Lane())
+        if lane.waiting >= WAITING_GUESSES:
+            raise Refused("wrong")
+        lane.waiting += 1
         try:
-            async with self._guessing:
-                if not hmac.compare_digest(password.encode(), self.password.encode()):
+            async with lane.turn:
+                if not _same(password, self.password):
                     await asyncio.sleep(GUESS_S)
                     raise Refused("wrong")
         finally:
-            self._guesses -= 1
+            lane.waiting -= 1
+            if not lane.waiting:
+                del self._lanes[client]
 
     def show(self, token: str, place: Place) -> Seen:
         """Also the sign of life: the same place again is no news."""
@@ -149,7 +168,7 @@ class Room:
 
     def _require(self, token: str) -> None:
         self.look()
-        if self.state != "on" or not token or not hmac.compare_digest(token, self.holder):
+        if self.state != "on" or not token or not _same(token, self.holder):
             raise Refused("lost")
 
     # ---- who follows

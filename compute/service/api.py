@@ -11,23 +11,23 @@ import os
 import sys
 import threading
 import time
-from collections import OrderedDict
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import Any
-from urllib.parse import urlsplit
 
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.concurrency import run_in_threadpool
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from compute import functions
 from compute.errors import BadInput, LabError, Unavailable, UnknownName, unforeseen
 from compute.service import docs, openai
-from compute.service.http import JSON_TYPE, LOOPBACK, client_of, learner_of, read_params, while_listened_to
+from compute.service.doors import LOOPBACK, name_of, stranger
+from compute.service.http import JSON_TYPE, client_of, learner_of, read_params, while_listened_to
 from compute.service.jobs import Job, JobQueue, Limits
 from compute.service.machine import MISSING, Machine
+from compute.service.rates import Rates
 from compute.service.schema import EVENT_TYPE, VERSION, Event, Progress, Status, encode
 
 log = logging.getLogger(__name__)
@@ -74,25 +74,6 @@ class Service:
 
 def shutting_down() -> Unavailable:
     return Unavailable("unavailable", reason="it is shutting down", reason_zh="正在关闭")
-
-
-class Rates:
-    """A bucket of `per_minute` calls for each client that fills at the same rate; the clients seen last are kept."""
-
-    def __init__(self, per_minute: int, kept: int = 10_000):
-        self.per_minute, self.kept = per_minute, kept
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # client → (calls left, seen at)
-
-    def take(self, client: str, now: float) -> None:
-        """Raises Busy when the bucket is empty. now: seconds of a clock that never goes back."""
-        left, seen = self._buckets.pop(client, (float(self.per_minute), now))
-        left = min(self.per_minute, left + (now - seen) * self.per_minute / 60)
-        self._buckets[client] = (max(left - 1, 0.0) if left >= 1 else left, now)
-        while len(self._buckets) > self.kept:
-            self._buckets.popitem(last=False)
-        if left < 1:
-            values = {"limit": self.per_minute, "retry_after": (1 - left) * 60 / self.per_minute}
-            raise LabError.from_json({"code": "rate_limited", "values": values})
 
 
 def create_app(
@@ -181,33 +162,37 @@ def _prepare(machine: Machine) -> None:
 # --- requests ----------------------------------------------------------------------------------------------------
 
 
+HEADERS = {
+    "content-security-policy": "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'", "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY", "referrer-policy": "no-referrer", "cross-origin-resource-policy": "same-origin",
+}  # fmt: skip
+
+
 class SameHost:
     """Answers only when addressed by a name of ours, and only to pages of ours: a web page elsewhere must not use a
-    visitor's browser to reach this service (neither directly nor by pointing its own name here)."""
+    visitor's browser to reach this service (neither directly nor by pointing its own name here). No answer is for embedding."""
 
     def __init__(self, app: ASGIApp, hosts: set[str]):
         self.app, self.hosts = app, hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or "*" in self.hosts:
+        if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        headers = dict(scope["headers"])
-        named = {"Host": b"//" + headers.get(b"host", b"")}
-        if b"origin" in headers:
-            named["Origin"] = headers[b"origin"]
-        for field, value in named.items():
-            if self._name(value) not in self.hosts:
-                shown = value.decode("latin-1").removeprefix("//")[:80]
-                error = BadInput(field, shown, "start the service with --allow-host to allow it", "启动服务时用 --allow-host 允许它")
-                return await answer(error, 403)(scope, receive, send)
-        return await self.app(scope, receive, send)
 
-    @staticmethod
-    def _name(value: bytes) -> str:
-        try:
-            return urlsplit(value.decode("latin-1")).hostname or ""
-        except ValueError:
-            return ""
+        async def closed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                there = {name.lower() for name, _ in message["headers"]}
+                message["headers"] = [*message["headers"], *(
+                    (name.encode(), value.encode()) for name, value in HEADERS.items() if name.encode() not in there)]
+            await send(message)
+
+        if "*" not in self.hosts and (wrong := stranger(scope, self.ours, lambda origin, host: self.ours(name_of(origin)))):
+            error = BadInput(*wrong, "start the service with --allow-host to allow it", "启动服务时用 --allow-host 允许它")
+            return await answer(error, 403)(scope, receive, closed)
+        return await self.app(scope, receive, closed)
+
+    def ours(self, name: str) -> bool:
+        return name in self.hosts
 
 
 # --- answers -----------------------------------------------------------------------------------------------------
@@ -226,7 +211,7 @@ def status_code(error: LabError) -> int:
 
 
 def answer(error: LabError, code: int | None = None) -> Response:
-    headers = {}
+    headers = dict(HEADERS)  # a mistake of ours is told past every middleware
     if "retry_after" in error.values:
         headers["Retry-After"] = str(math.ceil(error.values["retry_after"]))
     return Response(encode(error), code or status_code(error), headers, JSON_TYPE)

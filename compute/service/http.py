@@ -11,19 +11,21 @@ from fastapi import Request
 from starlette.types import Receive
 
 from compute.errors import BadInput
+from compute.service.doors import LOOPBACK
+from compute.service.rates import counted
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 JSON_TYPE = "application/json"
 
 
 def client_of(request: Request) -> str:
     """Whose calls count together: the peer's address; on this machine, where the web process calls for everybody,
-    the learner that it names (none named: not counted)."""
+    the learner that it names (none named: not counted). Behind a proxy on this machine, or one that FORWARDED_ALLOW_IPS
+    names, uvicorn has put the address in its place that the proxy saw."""
     peer = request.client.host if request.client else ""
     learner = learner_of(request)
     if peer in LOOPBACK:
         return f"learner {learner}" if learner else ""
-    return peer
+    return counted(peer)
 
 
 def learner_of(request: Request) -> str:
