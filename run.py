@@ -84,26 +84,36 @@ def make_venv() -> None:
 
 
 def install(names: list[str]) -> None:
-    """Installs requirements files into .venv, unless their stamp says that this was done."""
+    """Installs requirements files into .venv as their locks say, unless their stamp says that this was done.
+
+    First what the locks list, each archive checked by its hash; then torch, whose build differs from machine to machine.
+    """
     files = [ROOT / name for name in names]
-    for file in files:
+    locks = [file.with_suffix(".lock") for file in files]
+    torch = ROOT / "requirements-torch.lock"
+    for file in (*files, *locks, torch):
         if not file.exists():
             raise Stop(f"缺少文件 {file.name}；请从仓库恢复它。", f"{file.name} is missing; restore it from the repository.")
     make_venv()
     mark = VENV / f"installed-{'-'.join(file.stem for file in files)}"
-    if mark.exists() and mark.read_text() == stamp(files):
+    stamped = stamp([*files, *locks, torch])
+    if mark.exists() and mark.read_text() == stamped:
         return
     say(f"正在安装 {'、'.join(names)}（第一次需要几分钟）…", f"Installing {' and '.join(names)} (the first time takes minutes) …")
-    command = [PYTHON, "-m", "pip", "install", "--disable-pip-version-check"]
-    for file in files:
-        command += ["-r", file]
-    if subprocess.run(command, cwd=ROOT).returncode:
-        raise Stop(
-            "安装失败，原因见上。请检查网络（或 pip 镜像设置）与磁盘空间，再执行一次同样的命令；已装好的部分会保留。",
-            "Installing failed; the reason is above. Check the network (or pip's mirror) and the disk space, then run the "
-            "same command again; what is installed already is kept.",
-        )
-    mark.write_text(stamp(files))
+    cache = VENV / "pip-cache"  # not in the home folder: what was fetched outlives a failure, and goes when all is installed
+    pip = [PYTHON, "-m", "pip", "install", "--disable-pip-version-check"]
+    for command in (
+        [*pip, "--require-hashes", "--no-deps", *(f"-r{lock}" for lock in locks)],
+        [*pip, *(f"-r{file}" for file in files), f"-c{torch}"],
+    ):
+        if subprocess.run(command, cwd=ROOT, env={"PIP_CACHE_DIR": str(cache)} | os.environ).returncode:
+            raise Stop(
+                "安装失败，原因见上。请检查网络（或 pip 镜像设置）与磁盘空间，再执行一次同样的命令；已下载的部分会保留。",
+                "Installing failed; the reason is above. Check the network (or pip's mirror) and the disk space, then run the "
+                "same command again; what was fetched already is kept.",
+            )
+    shutil.rmtree(cache, ignore_errors=True)
+    mark.write_text(stamped)
     say("安装完成。", "Installed.")
 
 

@@ -44,12 +44,18 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+def requirements(tree: Path, *sets: str) -> list[Path]:
+    """What the stamp covers, in its order: requirements files, their locks, torch's."""
+    sets = sets or ("requirements",)
+    return [tree / f"{each}.txt" for each in sets] + [tree / f"{each}.lock" for each in sets] + [tree / "requirements-torch.lock"]
+
+
 @pytest.fixture()
 def scratch(tmp_path) -> Path:
     """A tree with run.py and stand-ins for uvicorn and compute; its .venv is this Python, marked as installed."""
     shutil.copy(ROOT / "run.py", tmp_path)
-    for name in ("requirements.txt", "requirements-test.txt"):
-        (tmp_path / name).write_text("")
+    for file in requirements(tmp_path):
+        file.write_text("")
     (tmp_path / "compute").mkdir()
     (tmp_path / "compute" / "__init__.py").write_text("")
     (tmp_path / "compute" / "__main__.py").write_text(STAND_IN.format(name="compute"))
@@ -57,7 +63,7 @@ def scratch(tmp_path) -> Path:
     binaries = tmp_path / ".venv" / "bin"
     binaries.mkdir(parents=True)
     (binaries / "python").symlink_to(sys.executable)
-    (tmp_path / ".venv" / "installed-requirements").write_text(run.stamp([tmp_path / "requirements.txt"]))
+    (tmp_path / ".venv" / "installed-requirements").write_text(run.stamp(requirements(tmp_path)))
     return tmp_path
 
 
@@ -298,31 +304,59 @@ def test_the_stamp_follows_the_requirements(tmp_path):
     assert run.stamp([a, b]) != before
 
 
-def test_setup_installs_once_and_again_when_the_requirements_change(tmp_path, monkeypatch):
-    monkeypatch.setattr(run, "ROOT", tmp_path)
-    monkeypatch.setattr(run, "VENV", tmp_path / ".venv")
-    monkeypatch.setattr(run, "make_venv", lambda: (tmp_path / ".venv").mkdir(exist_ok=True))
-    calls = []
-    monkeypatch.setattr(run.subprocess, "run", lambda command, **k: calls.append(command) or subprocess.CompletedProcess(command, 0))
-    (tmp_path / "requirements.txt").write_text("x==1\n")
-    run.install(["requirements.txt"])
-    run.install(["requirements.txt"])
-    assert len(calls) == 1
-    (tmp_path / "requirements.txt").write_text("x==2\n")
-    run.install(["requirements.txt"])
-    assert len(calls) == 2
-
-
-def test_a_failed_installation_leaves_no_stamp_and_says_what_to_do(tmp_path, monkeypatch):
+@pytest.fixture()
+def empty(tmp_path, monkeypatch) -> Path:
+    """A tree with empty requirements files and locks, where making .venv is making a folder."""
     monkeypatch.setattr(run, "ROOT", tmp_path)
     monkeypatch.setattr(run, "VENV", tmp_path / ".venv")
     monkeypatch.setattr(run, "CHINESE", False)
     monkeypatch.setattr(run, "make_venv", lambda: (tmp_path / ".venv").mkdir(exist_ok=True))
-    monkeypatch.setattr(run.subprocess, "run", lambda command, **k: subprocess.CompletedProcess(command, 1))
-    (tmp_path / "requirements.txt").write_text("x==1\n")
+    for file in requirements(tmp_path, "requirements", "requirements-test"):
+        file.write_text("")
+    return tmp_path
+
+
+def test_setup_installs_once_and_again_when_a_requirement_or_a_lock_changes(empty, monkeypatch):
+    """Catches: a new lock that nobody gets; an archive that is not checked; a dependency outside the lock taken with the hashed ones."""
+    calls = []
+    monkeypatch.setattr(run.subprocess, "run", lambda command, **k: calls.append(command[4:]) or subprocess.CompletedProcess(command, 0))
+    run.install(["requirements.txt"])
+    run.install(["requirements.txt"])
+    hashed, torch = calls
+    assert {"--require-hashes", "--no-deps", f"-r{empty / 'requirements.lock'}"} < set(hashed) and "--require-hashes" not in torch
+    assert {f"-r{empty / 'requirements.txt'}", f"-c{empty / 'requirements-torch.lock'}"} < set(torch)
+    for count, file in enumerate(requirements(empty), start=2):
+        file.write_text("x==2\n")
+        run.install(["requirements.txt"])
+        assert len(calls) == 2 * count, file.name
+    run.install(["requirements.txt", "requirements-test.txt"])
+    assert {f"-r{empty / 'requirements.lock'}", f"-r{empty / 'requirements-test.lock'}"} < set(calls[-2])
+
+
+def test_what_was_fetched_is_kept_in_the_folder_until_all_is_installed(empty, monkeypatch):
+    """Catches: gigabytes left in the reader's home; gigabytes fetched again after a failure, or kept for nothing."""
+    cache = empty / ".venv" / "pip-cache"
+    code = 1
+
+    def pip(command, env, **_):
+        assert env["PIP_CACHE_DIR"] == str(cache)
+        cache.mkdir(exist_ok=True)
+        return subprocess.CompletedProcess(command, code)
+
+    monkeypatch.delenv("PIP_CACHE_DIR", raising=False)
+    monkeypatch.setattr(run.subprocess, "run", pip)
     with pytest.raises(run.Stop, match="run the same command again"):
         run.install(["requirements.txt"])
-    assert not list((tmp_path / ".venv").iterdir())
+    assert [path.name for path in (empty / ".venv").iterdir()] == ["pip-cache"], "no stamp after a failure"
+    code = 0
+    run.install(["requirements.txt"])
+    assert not cache.exists()
+
+
+def test_a_missing_lock_is_named(empty):
+    (empty / "requirements.lock").unlink()
+    with pytest.raises(run.Stop, match="requirements.lock is missing"):
+        run.install(["requirements.txt"])
 
 
 def test_a_missing_browser_without_apt_says_what_to_install(monkeypatch):
