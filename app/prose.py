@@ -14,6 +14,7 @@ from __future__ import annotations
 import html
 import math
 import re
+from functools import lru_cache
 from typing import Any, Iterator, Mapping
 
 from components.text import Words, digits, quantity
@@ -30,6 +31,7 @@ PIECE = re.compile(
     r"|(?P<dollar>(?<!\\)\$)",
     re.S | re.M,
 )
+KEPT = 4096  # texts; the whole course in both languages
 WEB = re.compile(r"https?://", re.I)
 
 
@@ -40,7 +42,11 @@ def literal(text: str) -> str:
 
 def markdown(text: str, lang: str, words: Words) -> str:
     """A lesson's Markdown with its numbers, mathematics and dollars resolved. An unknown name raises UnknownName."""
+    return _markdown(text, lang, words, numbers.as_of())
 
+
+@lru_cache(maxsize=KEPT)
+def _markdown(text: str, lang: str, words: Words, as_of: tuple[int, ...]) -> str:
     def replace(found: re.Match[str]) -> str:
         if found["number"]:
             return number(found["number"], lang, words)
@@ -75,6 +81,11 @@ def clauses(text: str) -> str:
 
 def plain(text: str, lang: str) -> str:
     """The same for places that hold text only (a browser tab, a link): numbers without their cards."""
+    return _plain(text, lang, numbers.as_of())
+
+
+@lru_cache(maxsize=KEPT)
+def _plain(text: str, lang: str, as_of: tuple[int, ...]) -> str:
     return PIECE.sub(lambda found: _written(found["number"], lang)[1] if found["number"] else found[0], text)
 
 

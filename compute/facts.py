@@ -313,6 +313,7 @@ def _positive(field: str, value: Any) -> float:
     return float(value)
 
 
+@cache
 def papers() -> dict[str, dict[str, Any]]:
     return read_toml(DATA / "papers.toml")
 

@@ -32,6 +32,11 @@ def resolve(name: str) -> Quantity:
     return _known("number", "数", name, quoted_names())
 
 
+def as_of() -> tuple[int, ...]:
+    """Changes whenever a number may: with the store, the timings, and the measurement of this machine."""
+    return (*precompute.changed_at(), facts.measured_at())
+
+
 def names() -> list[str]:
     """Every name that prose may use."""
     return [*quoted_names(), *("=" + n for n in CLAIMS), *("~" + n for n in measured_entries())]

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date
-from functools import cache
+from functools import cache, lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -139,8 +139,14 @@ def _read_trace(path: Path, changed_at: int, sha256: str, key: str) -> Any:
 
 def timings(folder: Path | None = None) -> dict[str, dict[str, Any]]:
     """The entries of data/measured/*.json, each with `made`, where and when. BrokenData names file and key of what is wrong."""
+    return _timings(tuple((path, path.stat().st_mtime_ns) for path in sorted((folder or STORE.parent / "measured").glob("*.json"))))
+
+
+@lru_cache(maxsize=4)
+def _timings(files: tuple[tuple[Path, int], ...]) -> dict[str, dict[str, Any]]:
+    """files: each with when it was changed."""
     found: dict[str, dict[str, Any]] = {}
-    for path in sorted((folder or STORE.parent / "measured").glob("*.json")):
+    for path, _ in files:
         data = _json(path)
         if not isinstance(data, dict) or data.get("schema") != SCHEMA or not isinstance(data.get("made"), dict) or not isinstance(data.get("entries"), dict):
             raise BrokenData(_name(path), f"it needs schema {SCHEMA}, made and entries")
@@ -152,6 +158,11 @@ def timings(folder: Path | None = None) -> dict[str, dict[str, Any]]:
                     raise BrokenData(_name(path), f"entry {key}: {field} {entry[field]!r} is not {what}")
             found[key] = entry | {"made": data["made"]}
     return found
+
+
+def changed_at() -> tuple[int, ...]:
+    """When the store and the folder of timings were last written, as numbers that change with them."""
+    return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in (STORE, STORE.parent / "measured"))
 
 
 def trace(key: str, path: Path | None = None) -> Any:

@@ -50,11 +50,15 @@ def fresh_streamlit():
     """Caches are per process: a result cached by one AppTest would hide a fault from the next."""
     import streamlit as st
 
-    st.cache_data.clear()
-    st.cache_resource.clear()
+    from app import prose
+
+    def forget():
+        for kept in (st.cache_data.clear, st.cache_resource.clear, prose._markdown.cache_clear, prose._plain.cache_clear):
+            kept()
+
+    forget()
     yield
-    st.cache_data.clear()
-    st.cache_resource.clear()
+    forget()
 
 
 def pytest_collection_modifyitems(items):

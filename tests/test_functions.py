@@ -237,7 +237,7 @@ def data(tmp_path, monkeypatch):
     for path in facts.DATA.glob("*.toml"):
         shutil.copy(path, tmp_path / "data")
     shutil.copy(facts.DATA / "anchor-model.json", tmp_path / "data")
-    cached = (facts._models, facts._chips, numbers.quoted_names)
+    cached = (facts._models, facts._chips, facts.papers, numbers.quoted_names)
     monkeypatch.setattr(facts, "DATA", tmp_path / "data")
     for f in cached:
         f.cache_clear()

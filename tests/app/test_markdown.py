@@ -22,7 +22,9 @@ def named(monkeypatch):
     def give(quantity: Quantity):
         monkeypatch.setattr(numbers, "resolve", lambda name: quantity)
 
-    return give
+    prose._markdown.cache_clear()
+    yield give
+    prose._markdown.cache_clear()
 
 
 def test_a_number_is_printed_with_its_papers(named):
@@ -76,3 +78,15 @@ def test_plain_text_has_no_card():
 def test_a_chinese_headline_breaks_after_punctuation():
     assert prose.clauses("读得快，写得慢：为什么？").count("lab-clause") == 3
     assert "&lt;b&gt;" in prose.clauses("<b>")
+
+
+def test_a_text_is_made_anew_when_its_numbers_may_have_changed(named, monkeypatch):
+    """Catches: figures of yesterday's measurement on a server that runs since the day before, and a page in the other language."""
+    said = iter((1, 2))
+    monkeypatch.setattr(numbers, "resolve", lambda name: Quantity(next(said), "count", "computed", "x"))
+    for state in ((1,), (1,), (2,)):
+        monkeypatch.setattr(numbers, "as_of", lambda state=state: state)
+        last = md("now [[x]]")
+    assert '<span class="lab-v">2</span>' in last and next(said, None) is None, "made once for each state"
+    named(Quantity(1, "count", "computed", "x"))
+    assert words("zh")("kind.computed") in md("now [[x]]", "zh"), "not the English card"
