@@ -39,6 +39,7 @@ HEALTH_MISSES = 3  # in a row, and only once it has answered: loading a model ma
 STARTUP_S = 120.0
 CANNOT_START = 2  # the service's exit code when its settings are to blame, after a sentence that says which
 TEST_PROCESSES = 4  # each has a browser, a web server and a compute service of its own
+SERVERS = {"nginx": "nginx-light", "initdb": "postgresql"}  # a program that some tests need → Debian's package
 STEADY_S = 60.0  # a service that lived this long has recovered; its back-off starts over
 CHINESE = (os.environ.get("LC_ALL") or os.environ.get("LC_MESSAGES") or os.environ.get("LANG") or "").startswith("zh")
 
@@ -151,13 +152,33 @@ def install_browser() -> None:
             f"The browser tests need {' and '.join(missing)}. Install it (Debian/Ubuntu: sudo apt install {' '.join(missing)}), "
             "or set INFERENCE_LAB_CHROMIUM to the path of a Chromium, and try again.",
         )
-    say(f"正在用 apt 安装 {' '.join(missing)} …", f"Installing {' '.join(missing)} with apt …")
+    apt_install(prefix, missing)
+
+
+def install_servers() -> None:
+    """nginx and PostgreSQL for the tests that need them, which say so and are skipped where neither can be had. Where systemd runs, Debian
+    would start both as services of the machine: that is left to whoever owns it."""
+    missing = [package for program, package in SERVERS.items() if not has_server(program)]
+    prefix = None if os.path.isdir("/run/systemd/system") else may_use_apt()
+    if missing and prefix is not None:
+        apt_install(prefix, missing)
+    elif missing:
+        say(f"没有 {'、'.join(missing)}：用到它们的测试会跳过（Debian/Ubuntu：sudo apt install {' '.join(missing)}）。",
+            f"Without {' and '.join(missing)}, the tests that need them are skipped (Debian/Ubuntu: sudo apt install {' '.join(missing)}).")
+
+
+def has_server(program: str) -> bool:
+    return bool(shutil.which(program) or shutil.which(f"/usr/sbin/{program}") or list(Path("/usr/lib/postgresql").glob(f"*/bin/{program}")))
+
+
+def apt_install(prefix: list[str], packages: list[str]) -> None:
+    say(f"正在用 apt 安装 {' '.join(packages)} …", f"Installing {' '.join(packages)} with apt …")
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    for arguments in (["update"], ["install", "-y", "--no-install-recommends", *missing]):
+    for arguments in (["update"], ["install", "-y", "--no-install-recommends", *packages]):
         if subprocess.run([*prefix, "apt-get", "-qq", *arguments], env=environment).returncode:
             raise Stop(
-                f"apt-get {arguments[0]} 失败，原因见上。请手动安装 {' '.join(missing)}，再重试。",
-                f"apt-get {arguments[0]} failed; the reason is above. Install {' '.join(missing)} by hand and try again.",
+                f"apt-get {arguments[0]} 失败，原因见上。请手动安装 {' '.join(packages)}，再重试。",
+                f"apt-get {arguments[0]} failed; the reason is above. Install {' '.join(packages)} by hand and try again.",
             )
 
 
@@ -380,6 +401,7 @@ def main(argv: list[str]) -> int:
     if command == "test":
         install(["requirements.txt", "requirements-test.txt"])
         install_browser()
+        install_servers()
         if not rest:  # everything: a file at a time to each of a few processes, in order, as files with a browser come last
             rest = ["-n", str(min(os.cpu_count() or 1, TEST_PROCESSES)), "--dist", "loadfile", "--no-loadscope-reorder"]
         return subprocess.run([PYTHON, "-m", "pytest", *rest], cwd=ROOT, env=os.environ | {"OMP_WAIT_POLICY": "PASSIVE"}).returncode

@@ -3,9 +3,9 @@
     python -m app.notes export FOLDER      all of them, one Markdown file a lesson
 
 One SQLite file (var/notes.sqlite, or what INFERENCE_LAB_NOTES names) in write-ahead mode, so that several servers on one
-machine share it. There are no accounts: a note belongs to the browser that wrote it, by the SHA-256 of a random name which
-that browser keeps; whoever reads the file cannot act for anybody. Another database would be another class with the five
-methods of `Store`, chosen in `store()` by the scheme of its address.
+machine share it; postgresql://… there, for servers on several. There are no accounts: a note belongs to the browser that wrote
+it, by the SHA-256 of a random name which that browser keeps; whoever reads the file cannot act for anybody. Another database
+would be another class with the one method of `Sqlite` and `Postgres`, chosen in `store()` by the scheme of its address.
 
 Whatever fails is a `NotKept`: a word of app/text.toml under `notes.` and the values that fill it.
 """
@@ -20,11 +20,15 @@ import re
 import sqlite3
 import sys
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import psycopg
 
 ROOT = Path(__file__).resolve().parent.parent
 SETTING = "INFERENCE_LAB_NOTES"
@@ -34,8 +38,10 @@ MOST_A_MINUTE = 6  # notes of one browser
 MOST_OF_ALL = 100_000  # notes in the file: what fits into some hundred megabytes, whoever writes
 MOST_OF_ALL_A_MINUTE = 300
 WAIT_SECONDS = 5.0  # for another writer
+CONNECT_SECONDS = 5  # for a database on another machine
+WRITERS = 0x6E6F746573  # "notes": the lock that writers of PostgreSQL take
 SCHEMA = """CREATE TABLE IF NOT EXISTS notes (
-  id INTEGER PRIMARY KEY, owner TEXT NOT NULL, lesson TEXT NOT NULL, lang TEXT NOT NULL, written TEXT NOT NULL, text TEXT NOT NULL)"""
+  id {id}, owner TEXT NOT NULL, lesson TEXT NOT NULL, lang TEXT NOT NULL, written TEXT NOT NULL, text TEXT NOT NULL)"""
 INDEX = "CREATE INDEX IF NOT EXISTS by_owner ON notes (owner, lesson)"
 
 
@@ -68,33 +74,13 @@ def cleaned(text: str) -> str:
 
 
 class Store:
-    """Notes in one SQLite file. A connection for each call: nothing is shared between threads, and a lock lasts as long as
-    one statement."""
+    """The rules of the notes, the same wherever they are kept."""
 
-    def __init__(self, path: Path):
-        self.path = path
-
-    @contextmanager
-    def _open(self, write: bool) -> Iterator[sqlite3.Connection]:
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            connection = sqlite3.connect(self.path, timeout=WAIT_SECONDS, isolation_level=None)
-            try:
-                connection.execute("PRAGMA journal_mode=WAL")
-                connection.execute(SCHEMA)
-                connection.execute(INDEX)
-                connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-                yield connection
-                connection.execute("COMMIT")
-            finally:
-                connection.close()  # what was not committed is undone
-        except sqlite3.Error as reason:
-            raise NotKept(trouble(reason), file=self.path.name) from reason
-        except OSError as reason:
-            raise NotKept("unwritable", file=self.path.name) from reason
+    def __init__(self, database: Sqlite | Postgres):
+        self.database = database
 
     def add(self, browser: str, lesson: str, lang: str, text: str, now: datetime | None = None) -> Note:
-        """Keeps a note. NotKept: empty, too_long, too_many, too_fast, full, or what is wrong with the file."""
+        """Keeps a note. NotKept: empty, too_long, too_many, too_fast, full, or what is wrong with the database."""
         text = cleaned(text)
         if not text:
             raise NotKept("empty")
@@ -103,9 +89,9 @@ class Store:
         now, owner = now or datetime.now(timezone.utc), owner_of(browser)
         written, minute_ago = now.isoformat(timespec="seconds"), (now - timedelta(minutes=1)).isoformat(timespec="seconds")
 
-        with self._open(write=True) as file:
+        with self.database.open(write=True) as execute:
             def count(condition: str, *values: str) -> int:
-                return file.execute(f"SELECT COUNT(*) FROM notes WHERE {condition}", values).fetchone()[0]
+                return execute(f"SELECT COUNT(*) FROM notes WHERE {condition}", values).fetchone()[0]
 
             if count("owner = ?", owner) >= MOST_OF_ONE:
                 raise NotKept("too_many", most=MOST_OF_ONE)
@@ -113,8 +99,8 @@ class Store:
                 raise NotKept("too_fast")
             if count("TRUE") >= MOST_OF_ALL:
                 raise NotKept("full")
-            id = file.execute("INSERT INTO notes (owner, lesson, lang, written, text) VALUES (?, ?, ?, ?, ?)",
-                              (owner, lesson, lang, written, text)).lastrowid
+            [id] = execute("INSERT INTO notes (owner, lesson, lang, written, text) VALUES (?, ?, ?, ?, ?) RETURNING id",
+                           (owner, lesson, lang, written, text)).fetchone()
         return Note(id, lesson, lang, written, text)
 
     def of(self, browser: str, lesson: str | None = None) -> list[Note]:
@@ -127,15 +113,49 @@ class Store:
 
     def delete(self, browser: str, id: int) -> bool:
         """False when there is no such note of this browser."""
-        with self._open(write=True) as file:
-            return file.execute("DELETE FROM notes WHERE id = ? AND owner = ?", (id, owner_of(browser))).rowcount > 0
+        with self.database.open(write=True) as execute:
+            return execute("DELETE FROM notes WHERE id = ? AND owner = ?", (id, owner_of(browser))).rowcount > 0
 
     def _read(self, where: str, values: tuple) -> list[Note]:
-        if not self.path.exists():
-            return []
-        with self._open(write=False) as file:
-            rows = file.execute(f"SELECT id, lesson, lang, written, text FROM notes WHERE {where} ORDER BY written, id", values).fetchall()
+        with self.database.open(write=False) as execute:
+            if not execute:
+                return []
+            rows = execute(f"SELECT id, lesson, lang, written, text FROM notes WHERE {where} ORDER BY written, id", values).fetchall()
         return [Note(*row) for row in rows]
+
+
+Execute = Callable[[str, Sequence], Any]
+"""A statement with ? for its values, and the values; the cursor of its rows. Of one transaction."""
+
+
+class Sqlite:
+    """One file. A connection for each call: nothing is shared between threads, and a lock lasts as long as one call."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    @contextmanager
+    def open(self, write: bool) -> Iterator[Execute | None]:
+        """A transaction, kept unless something is raised; None when there is nothing to read yet."""
+        if not write and not self.path.exists():
+            yield None
+            return
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            connection = sqlite3.connect(self.path, timeout=WAIT_SECONDS, isolation_level=None)
+            try:
+                connection.execute("PRAGMA journal_mode=WAL")
+                connection.execute(SCHEMA.format(id="INTEGER PRIMARY KEY"))
+                connection.execute(INDEX)
+                connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+                yield connection.execute
+                connection.execute("COMMIT")
+            finally:
+                connection.close()  # what was not committed is undone
+        except sqlite3.Error as reason:
+            raise NotKept(trouble(reason), where=self.path.name) from reason
+        except OSError as reason:
+            raise NotKept("unwritable", where=self.path.name) from reason
 
 
 def trouble(reason: sqlite3.Error) -> str:
@@ -150,14 +170,60 @@ def trouble(reason: sqlite3.Error) -> str:
     return "unwritable"
 
 
+class Postgres:
+    """A PostgreSQL database. A connection for each call, as above; writers come one after the other, so that the limits are kept.
+
+    The address may hold a password, and the driver's errors may quote from it: neither is shown, logged or chained."""
+
+    def __init__(self, address: str):
+        self._address = address
+
+    @contextmanager
+    def open(self, write: bool) -> Iterator[Execute | None]:
+        """As Sqlite.open. The table is made by the first who writes; a role that may not make one can use one that is there."""
+        try:
+            import psycopg
+        except ImportError:
+            raise NotKept("no_driver") from None
+        wait_ms = int(1000 * WAIT_SECONDS)
+        try:
+            with psycopg.connect(self._address, connect_timeout=CONNECT_SECONDS, tcp_user_timeout=1000 * CONNECT_SECONDS,
+                                 application_name="inference-lab") as connection:  # commits, or undoes what raised, and closes
+                connection.execute(f"SET LOCAL lock_timeout = {wait_ms}; SET LOCAL statement_timeout = {wait_ms}")
+                if write:
+                    connection.execute("SELECT pg_advisory_xact_lock(%s)", [WRITERS])
+                there = connection.execute("SELECT to_regclass('notes') IS NOT NULL").fetchone()[0]
+                if write and not there:
+                    connection.execute(SCHEMA.format(id="BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"))
+                    connection.execute(INDEX)
+                yield (lambda statement, values: connection.execute(statement.replace("?", "%s"), values)) if write or there else None
+        except psycopg.Error as reason:
+            raise NotKept(trouble_of(reason), where="PostgreSQL", setting=SETTING) from None
+
+
+def trouble_of(reason: psycopg.Error) -> str:
+    """Which sentence tells an error of PostgreSQL: by its SQLSTATE, which a failure to connect does not have."""
+    if reason.sqlstate:
+        return {"55P03": "locked", "57014": "locked", "40P01": "locked",  # lock or statement timed out, deadlock
+                "53100": "disk_full", "XX001": "broken", "XX002": "broken"}.get(reason.sqlstate, "unwritable")
+    if type(reason).__name__ == "ProgrammingError":
+        return "bad_address"
+    if "too many" in str(reason):  # connections
+        return "locked"
+    login = reason.pgconn and (reason.pgconn.used_password or reason.pgconn.needs_password)
+    return "turned_away" if login or "FATAL" in str(reason) else "unreachable"
+
+
 def store() -> Store:
-    """The store that is set: a path, or sqlite:///path. Any other scheme is one we cannot speak yet."""
+    """The store that is set: a path, sqlite:///path or postgresql://…; any other scheme is one we cannot speak yet."""
     address = os.environ.get(SETTING) or str(ROOT / "var" / "notes.sqlite")
+    if re.match("postgres(ql)?:", address):  # also with a slash too few: it must not pass as the name of a file
+        return Store(Postgres(address))
     scheme, separator, rest = address.partition("://")
     if separator and scheme != "sqlite":
         raise NotKept("unknown_store", scheme=scheme, setting=SETTING)
     path = Path(rest.removeprefix("/") if separator and rest.startswith("/") else rest if separator else address)
-    return Store(path if path.is_absolute() else ROOT / path)
+    return Store(Sqlite(path if path.is_absolute() else ROOT / path))
 
 
 # ---- as Markdown

@@ -368,6 +368,19 @@ def test_a_missing_browser_without_apt_says_what_to_install(monkeypatch):
         run.install_browser()
 
 
+@pytest.mark.parametrize("apt,systemd,installed", [([], False, [["nginx-light", "postgresql"]]), (None, False, []), ([], True, [])])
+def test_servers_for_tests_are_installed_where_they_start_nothing(monkeypatch, capsys, apt, systemd, installed):
+    """Catches tests that are skipped in silence, and a test run that leaves a web server and a database running on somebody's machine."""
+    calls = []
+    monkeypatch.setattr(run, "CHINESE", False)
+    monkeypatch.setattr(run, "has_server", lambda program: False)
+    monkeypatch.setattr(run, "may_use_apt", lambda: apt)
+    monkeypatch.setattr(run.os.path, "isdir", lambda path: systemd)
+    monkeypatch.setattr(run, "apt_install", lambda prefix, packages: calls.append(packages))
+    run.install_servers()
+    assert calls == installed and ("are skipped" in capsys.readouterr().out) == (not installed)
+
+
 # ---- what is said when something is wrong
 
 

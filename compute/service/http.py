@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Coroutine
 from typing import Any
 
@@ -15,15 +16,16 @@ from compute.service.doors import LOOPBACK
 from compute.service.rates import counted
 
 JSON_TYPE = "application/json"
+TRUSTS = "INFERENCE_LAB_COMPUTE_TRUSTS"  # addresses of web servers on other machines, apart by spaces
 
 
 def client_of(request: Request) -> str:
-    """Whose calls count together: the peer's address; on this machine, where the web process calls for everybody,
+    """Whose calls count together: the peer's address; of a web server, on this machine or a trusted one, which calls for everybody,
     the learner that it names (none named: not counted). Behind a proxy on this machine, or one that FORWARDED_ALLOW_IPS
     names, uvicorn has put the address in its place that the proxy saw."""
     peer = request.client.host if request.client else ""
     learner = learner_of(request)
-    if peer in LOOPBACK:
+    if peer in LOOPBACK or peer in os.environ.get(TRUSTS, "").split():
         return f"learner {learner}" if learner else ""
     return counted(peer)
 

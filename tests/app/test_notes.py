@@ -3,30 +3,110 @@
 from __future__ import annotations
 
 import io
+import os
+import shutil
+import signal
+import socket
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
+import time
+import traceback
 import zipfile
+from contextlib import ExitStack
 from datetime import datetime, timedelta, timezone
 from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import quote
 
+import psycopg
 import pytest
 from markdown_it import MarkdownIt
 
 from app import notes
 from app.lesson import words
-from app.notes import NotKept, Store
+from app.notes import NotKept, Postgres, Sqlite, Store
 from components.text import LANGUAGES
 from tests.conftest import ROOT
 
 ANNA, BEN = "a" * 32, "b" * 32
 NOON = datetime(2026, 11, 30, 12, tzinfo=timezone.utc)
+SECRET = "s3cr/t@7"
+
+
+def debian(program: str) -> str | None:
+    """A program of PostgreSQL, which Debian keeps off the path."""
+    return shutil.which(program) or next(map(str, sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{program}"), reverse=True)), None)
+
+
+@pytest.fixture(scope="module")
+def postgres():
+    """A real PostgreSQL with a password, on a socket in a folder of its own: the address of a database in it. It refuses to run as root."""
+    if not debian("initdb"):
+        pytest.skip("no PostgreSQL here: `python3 run.py test` installs it where apt may be used, or apt install postgresql")
+    import pwd  # as PostgreSQL's socket, not on Windows
+
+    who = pwd.getpwnam("nobody") if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
+    with tempfile.TemporaryDirectory(prefix="notes-") as folder:
+        Path(folder, "password").write_text(SECRET)
+        for path in (folder, f"{folder}/password"):
+            os.chown(path, who.pw_uid, who.pw_gid)
+        as_who = dict(cwd=folder, env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}, stderr=subprocess.PIPE)
+        if os.geteuid() == 0:
+            as_who |= dict(user=who.pw_uid, group=who.pw_gid, extra_groups=[])
+        made = subprocess.run([debian("initdb"), "-D", f"{folder}/data", "-U", "lab", "-E", "UTF8", "-A", "scram-sha-256", "--pwfile", f"{folder}/password",
+                               "--no-sync", "--no-instructions"], stdout=subprocess.PIPE, **as_who)
+        assert made.returncode == 0, made.stderr.decode()
+        server = subprocess.Popen([debian("postgres"), "-D", f"{folder}/data", "-k", folder, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=12"], **as_who)
+        address = f"postgresql://lab:{quote(SECRET, safe='')}@/postgres?host={folder}"
+        try:
+            deadline = time.monotonic() + 30
+            while True:
+                try:
+                    psycopg.connect(address).close()
+                    break
+                except psycopg.OperationalError:
+                    assert server.poll() is None and time.monotonic() < deadline, server.stderr.read().decode()
+                    time.sleep(0.05)
+            yield address
+        finally:
+            server.send_signal(signal.SIGINT)
+            server.wait(20)
+            server.stderr.close()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store(request, monkeypatch, tmp_path) -> Store:
+    """An empty store of each kind, which is also the one that is set."""
+    address = str(tmp_path / "deeper" / "notes.sqlite")
+    if request.param == "postgresql":
+        address = request.getfixturevalue("postgres")
+        ask(address, "DROP TABLE IF EXISTS notes")
+    monkeypatch.setenv(notes.SETTING, address)
+    return notes.store()
 
 
 @pytest.fixture()
-def store(tmp_path) -> Store:
-    return Store(tmp_path / "deeper" / "notes.sqlite")
+def in_file(tmp_path) -> Store:
+    return Store(Sqlite(tmp_path / "deeper" / "notes.sqlite"))
+
+
+def ask(address: str, statement: str) -> list[tuple]:
+    with psycopg.connect(address) as connection:
+        asked = connection.execute(statement)
+        return asked.fetchall() if asked.description else []
+
+
+def everything(store: Store) -> str:
+    """What is kept, as whoever has the database reads it; empty when there is nothing, not even a table."""
+    if isinstance(store.database, Sqlite):
+        folder = store.database.path.parent
+        return "".join(file.read_bytes().decode("utf-8", "replace") for file in folder.iterdir()) if folder.exists() else ""
+    address = os.environ[notes.SETTING]
+    there = ask(address, "SELECT to_regclass('notes') IS NOT NULL")[0][0]
+    return f"table {ask(address, 'SELECT * FROM notes')}" if there else ""
 
 
 def refused(act) -> str:
@@ -37,14 +117,14 @@ def refused(act) -> str:
 
 def test_a_note_comes_back_to_its_browser_only(store):
     """Catches notes that every learner sees, and a deletion by somebody else."""
-    assert store.of(ANNA) == [] and not store.path.exists(), "looking makes no file"
+    assert store.of(ANNA) == [] and not everything(store), "looking makes nothing"
     kept = store.add(ANNA, "roofline", "zh", "  为什么 <b>慢</b>？\r\n第二行\x00 ", NOON)
     assert (kept.text, kept.written) == ("为什么 <b>慢</b>？\n第二行", "2026-11-30T12:00:00+00:00")
     store.add(ANNA, "serving", "en", "And p99?", NOON)
     assert store.of(ANNA, "roofline") == [kept] and len(store.of(ANNA)) == 2 and store.of(BEN) == []
     assert not store.delete(BEN, kept.id) and store.of(ANNA, "roofline") == [kept]
     assert store.delete(ANNA, kept.id) and store.of(ANNA, "roofline") == [] and not store.delete(ANNA, kept.id)
-    assert ANNA.encode() not in b"".join(file.read_bytes() for file in store.path.parent.iterdir()), "the file does not hold the name"
+    assert "And p99?" in everything(store) and ANNA not in everything(store), "the browser's name is not kept"
 
 
 def test_limits_refuse_and_keep_what_was_there(store, monkeypatch):
@@ -64,12 +144,11 @@ def test_limits_refuse_and_keep_what_was_there(store, monkeypatch):
     assert len(store.all()) == notes.MOST_A_MINUTE + 3
 
 
-def test_two_servers_write_the_same_file(store):
-    """Catches notes lost or a lock refused when several processes write at once."""
-    script = ("import sys; from pathlib import Path; from app.notes import Store\n"
-              "store = Store(Path(sys.argv[1]))\n"
-              "for n in range(5): store.add(sys.argv[2] * 32, 'roofline', 'zh', f'{sys.argv[2]} {n}')")
-    other = subprocess.Popen([sys.executable, "-c", script, str(store.path), "c"], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+def test_two_servers_write_the_same_notes(store):
+    """Catches notes lost, a lock refused, or a table made twice, when several processes write at once and the first ones too."""
+    script = ("from app import notes\n"
+              "for n in range(5): notes.store().add('c' * 32, 'roofline', 'zh', f'c {n}')")
+    other = subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stderr=subprocess.PIPE, text=True)
     failed = []
 
     def write(letter: str) -> None:
@@ -89,11 +168,12 @@ def test_two_servers_write_the_same_file(store):
     assert sorted(note.text for note in store.all()) == sorted(f"{letter} {n}" for letter in "abc" for n in range(5))
 
 
-def test_a_lock_a_full_disk_and_a_broken_file_are_told_apart(store, monkeypatch):
+def test_a_lock_a_full_disk_and_a_broken_file_are_told_apart(in_file, monkeypatch):
     """Catches a traceback on a learner's page, and one sentence for everything. The failures are real ones of SQLite."""
+    store, path = in_file, in_file.database.path
     store.add(ANNA, "roofline", "zh", "kept", NOON)
     monkeypatch.setattr(notes, "WAIT_SECONDS", 0.05)
-    blocker = sqlite3.connect(store.path, isolation_level=None)
+    blocker = sqlite3.connect(path, isolation_level=None)
     blocker.execute("BEGIN IMMEDIATE")
     assert refused(lambda: store.add(ANNA, "roofline", "zh", "q", NOON)) == "locked"
     assert [note.text for note in store.of(ANNA)] == ["kept"], "reading goes on beside a writer"
@@ -112,12 +192,80 @@ def test_a_lock_a_full_disk_and_a_broken_file_are_told_apart(store, monkeypatch)
     assert refused(lambda: [store.add(ANNA, "roofline", "zh", "字" * notes.LONGEST, NOON + timedelta(minutes=n)) for n in range(20)]) == "disk_full"
     monkeypatch.setattr(notes.sqlite3, "connect", connect)
     assert [note.text for note in store.of(ANNA)][0] == "kept"
-    broken = Store(store.path.with_name("broken.sqlite"))
-    broken.path.write_bytes(b"not a database at all, but long enough to be read as one" * 40)
+    broken = Store(Sqlite(path.with_name("broken.sqlite")))
+    broken.database.path.write_bytes(b"not a database at all, but long enough to be read as one" * 40)
     assert refused(lambda: broken.add(ANNA, "roofline", "zh", "q", NOON)) == "broken" == refused(lambda: broken.of(ANNA))
-    occupied = store.path.with_name("file")
+    occupied = path.with_name("file")
     occupied.write_text("in the way of a folder")
-    assert refused(lambda: Store(occupied / "notes.sqlite").add(ANNA, "roofline", "zh", "q", NOON)) == "unwritable"
+    assert refused(lambda: Store(Sqlite(occupied / "notes.sqlite")).add(ANNA, "roofline", "zh", "q", NOON)) == "unwritable"
+
+
+def refuses(address: str, condition: str) -> None:
+    """Makes PostgreSQL answer every new note with that error."""
+    ask(address, f"""CREATE OR REPLACE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE '{SECRET}' USING ERRCODE = '{condition}'; END $$;
+        CREATE OR REPLACE TRIGGER fails BEFORE INSERT ON notes FOR EACH ROW EXECUTE FUNCTION fails()""")
+
+
+@pytest.mark.parametrize("store", ["postgresql"], indirect=True)
+def test_failures_of_postgresql_are_told_apart_as_well(store, monkeypatch, postgres):
+    """Catches a traceback, one sentence for everything, and a page that waits for ever. Full and broken are PostgreSQL's own codes, raised on demand."""
+    def add():
+        return store.add(ANNA, "roofline", "zh", "q", NOON)
+
+    add()
+    monkeypatch.setattr(notes, "WAIT_SECONDS", 0.05)
+    with psycopg.connect(postgres) as blocker:
+        blocker.execute("SELECT pg_advisory_xact_lock(%s)", [notes.WRITERS])
+        assert refused(add) == "locked"
+        assert [note.text for note in store.of(ANNA)] == ["q"], "reading goes on beside a writer"
+        blocker.execute("LOCK TABLE notes")
+        assert refused(lambda: store.of(ANNA)) == "locked"
+    for code, said in (("53100", "disk_full"), ("XX001", "broken"), ("57014", "locked"), ("22000", "unwritable")):
+        refuses(postgres, code)
+        assert refused(add) == said, code
+    with ExitStack() as many:
+        with pytest.raises(psycopg.OperationalError):
+            while True:
+                many.enter_context(psycopg.connect(postgres))
+        assert refused(add) == "locked"
+
+
+@pytest.mark.parametrize("store", ["postgresql"], indirect=True)
+def test_a_role_that_may_only_write_notes_is_enough(store, monkeypatch, postgres):
+    """Catches a store that needs to own its table, and one that calls a right which is missing a broken network."""
+    ask(postgres, "DROP ROLE IF EXISTS pages; CREATE ROLE pages LOGIN PASSWORD 'p'")
+    pages = Store(Postgres(postgres.replace(f"lab:{quote(SECRET, safe='')}", "pages:p")))
+    assert pages.all() == [] and refused(lambda: pages.add(ANNA, "roofline", "zh", "q", NOON)) == "unwritable", "it may make no table"
+    store.add(ANNA, "roofline", "zh", "q", NOON)
+    assert refused(pages.all) == "unwritable"
+    ask(postgres, "GRANT SELECT, INSERT, DELETE ON notes TO pages")
+    assert pages.delete(ANNA, pages.add(ANNA, "roofline", "zh", "q", NOON).id) and len(pages.all()) == 1
+    ask(postgres, "DROP OWNED BY pages; DROP ROLE pages")
+
+
+@pytest.mark.parametrize("change,said", [
+    (("%407", "x"), "turned_away"), ((":s3cr%2Ft%407", ""), "turned_away"), (("/postgres?", "/nowhere?"), "turned_away"), (("lab:", "nobody:"), "turned_away"),
+    (("?host=/", "?host=/nowhere/"), "unreachable"), (("@/postgres?host=", "@127.0.0.1:9/postgres?application_name="), "unreachable"),
+    (("%407", "%@7"), "bad_address"), (("?host=", "?bogus=s3cr/t&host="), "bad_address"), (("%407", "@7"), "turned_away"), (("://", ":/"), "bad_address"),
+    (("%2Ft%407@/postgres?host=", "@t@7@127.0.0.1/postgres?application_name="), "unreachable")])
+def test_no_word_of_the_address_is_shown(postgres, monkeypatch, capsys, caplog, tmp_path, change, said):
+    """Catches a password on a page, in the log or in a traceback: the driver's own errors quote from a mistyped address."""
+    assert change[0] in postgres
+    monkeypatch.setenv(notes.SETTING, postgres.replace(*change))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: (_ for _ in ()).throw(socket.gaierror(-2, "unknown")))  # no question leaves this machine
+    with pytest.raises(NotKept) as caught:
+        notes.store().add(ANNA, "roofline", "zh", "q", NOON)
+    assert caught.value.key == said
+    shown = "".join(traceback.format_exception(caught.value)) + str(caught.value.values) + "".join(words(lang)(f"notes.{said}", **caught.value.values) for lang in LANGUAGES)
+    assert notes.main(["export", str(tmp_path / "out")]) == 2
+    shown += "".join(capsys.readouterr()) + caplog.text
+    assert not [part for part in ("s3cr", "t@7", "%407", "@7", "/nowhere") if part in shown], shown
+
+
+def test_without_the_driver_there_is_a_sentence(monkeypatch):
+    monkeypatch.setenv(notes.SETTING, "postgresql://u@host/db")
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    assert refused(lambda: notes.store().all()) == "no_driver"
 
 
 @pytest.mark.parametrize("address,found", [("/data/q.sqlite", "/data/q.sqlite"), ("sqlite:////data/q.sqlite", "/data/q.sqlite"),
@@ -125,21 +273,21 @@ def test_a_lock_a_full_disk_and_a_broken_file_are_told_apart(store, monkeypatch)
 def test_the_store_is_chosen_by_its_address(monkeypatch, address, found):
     """Catches a path that is read relative to wherever the server was started."""
     monkeypatch.setenv(notes.SETTING, address)
-    assert str(notes.store().path) == found
+    assert str(notes.store().database.path) == found
 
 
 def test_an_unknown_kind_of_store_is_refused(monkeypatch):
-    """Catches a PostgreSQL address taken for the name of a file."""
-    monkeypatch.setenv(notes.SETTING, "postgresql://u@host/db")
+    """Catches an address of another database taken for the name of a file."""
+    monkeypatch.setenv(notes.SETTING, "mysql://u@host/db")
     assert refused(notes.store) == "unknown_store"
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_every_failure_has_its_sentence(lang):
     """Catches a failure without words; and every one that leaves a note unkept says that the text is still there."""
-    say, values = words(lang), {"n": 3, "most": 2, "file": "f", "scheme": "s", "setting": "S"}
+    say, values = words(lang), {"n": 3, "most": 2, "where": "f", "scheme": "s", "setting": "S"}
     still = {"zh": "还在框里", "en": "still in the box"}[lang]
-    for key in ("too_long", "too_many", "too_fast", "full", "locked", "disk_full", "broken", "unwritable", "unknown_store", "no_browser"):
+    for key in ("too_long", "too_many", "too_fast", "full", "locked", "disk_full", "broken", "unwritable", "unknown_store", "unreachable", "turned_away", "bad_address", "no_driver", "no_browser"):
         assert still in say(f"notes.{key}", **values), key
     assert say("notes.empty") and "{" not in say("notes.too_long", **values)
 
@@ -183,17 +331,18 @@ def test_markdown_shows_a_note_as_it_was_typed(text):
     assert set(found.tags) <= {"h1", "h2", "blockquote", "p", "br"}
 
 
-def test_export_writes_one_file_a_lesson_and_tells_what_is_wrong(store, monkeypatch, tmp_path, capsys):
+def test_export_writes_one_file_a_lesson_and_tells_what_is_wrong(in_file, monkeypatch, tmp_path, capsys):
     """Catches lessons mixed in one file, an exit code of zero for a broken file, and a note of a lesson that is gone."""
+    store, path = in_file, in_file.database.path
     store.add(ANNA, "roofline", "zh", "甲", NOON)
     store.add(BEN, "roofline", "en", "second", NOON + timedelta(minutes=1))
     store.add(BEN, "gone-lesson", "en", "third", NOON)
-    monkeypatch.setenv(notes.SETTING, str(store.path))
+    monkeypatch.setenv(notes.SETTING, str(path))
     assert notes.main(["export", str(tmp_path / "out")]) == 0
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["gone-lesson.md", "roofline.md"]
     text = (tmp_path / "out" / "roofline.md").read_text(encoding="utf-8")
     assert text.startswith("# 读得快，写得慢 · Fast to read, slow to write\n") and text.index("> 甲") < text.index("> second") and "third" not in text
     with zipfile.ZipFile(io.BytesIO(notes.archive(notes.files(store.of(BEN), {})))) as bundle:
         assert bundle.namelist() == ["gone-lesson.md", "roofline.md"] and "甲" not in bundle.read("roofline.md").decode()
-    store.path.write_bytes(b"damaged" * 1000)
+    path.write_bytes(b"damaged" * 1000)
     assert notes.main(["export", str(tmp_path / "out")]) == 2 and "damaged" in capsys.readouterr().err

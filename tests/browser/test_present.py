@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -34,15 +35,19 @@ After.
 """
 
 
+def write_lessons(folder: Path, *slugs: str) -> Path:
+    for n, slug in enumerate(slugs, 1):
+        folder.joinpath(slug).mkdir(parents=True)
+        for lang in ("zh", "en"):
+            folder.joinpath(slug, f"{lang}.md").write_text(LESSON.format(title=f"{slug} {lang}"))
+    folder.joinpath("order.toml").write_text("".join(f'[[lesson]]\nslug = "{slug}"\nnumber = "{n}"\n' for n, slug in enumerate(slugs, 1)))
+    return folder
+
+
 @pytest.fixture(scope="module")
 def school(tmp_path_factory):
     """A server of its own, since a server has one room, with two short lessons; nobody answers at its compute address."""
-    lessons = tmp_path_factory.mktemp("lessons")
-    lessons.joinpath("order.toml").write_text("".join(f'[[lesson]]\nslug = "{slug}"\nnumber = "{n}"\n' for n, slug in enumerate(("first", "second"), 1)))
-    for slug in ("first", "second"):
-        lessons.joinpath(slug).mkdir()
-        for lang in ("zh", "en"):
-            lessons.joinpath(slug, f"{lang}.md").write_text(LESSON.format(title=f"{slug} {lang}"))
+    lessons = write_lessons(tmp_path_factory.mktemp("lessons"), "first", "second")
     url, web = start_web("http://127.0.0.1:9", INFERENCE_LAB_LESSONS=str(lessons))
     yield Server(url, "http://127.0.0.1:9", web, None)
     end(web)

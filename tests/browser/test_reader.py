@@ -62,7 +62,7 @@ def test_notes_are_kept_deleted_and_taken_away_and_a_failure_loses_nothing(open_
     page.wait_for_selector(".lab-note")
     page.get_by_role("button", name="Delete").click()
     page.wait_for_selector(".lab-note", state="detached")
-    assert notes.Store(path).all() == []
+    assert notes.Store(notes.Sqlite(path)).all() == []
     for file in path.parent.iterdir():
         file.unlink()
     path.write_bytes(b"damaged " * 500)

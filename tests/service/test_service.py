@@ -9,9 +9,11 @@ from contextlib import closing
 
 import httpx
 import pytest
+from starlette.requests import Request
 
 from compute.errors import BadInput, Busy, Internal, Refused, TimedOut, Unavailable, UnknownName
 from compute.service import client
+from compute.service.http import TRUSTS, client_of
 from compute.service.jobs import MOST_EVENTS, Job
 from compute.service.schema import Progress, Result
 from tests.service import toys
@@ -386,3 +388,12 @@ def test_every_error_has_a_status():
     from compute.service.api import STATUS_CODES
 
     assert set(STATUS_CODES) == set(MESSAGES)
+
+
+def test_a_web_server_elsewhere_calls_for_many_learners(monkeypatch):
+    """Catches a class that shares one allowance since its web server is on another machine, and a stranger who names learners to have many."""
+    def told(peer: str) -> str:
+        return client_of(Request({"type": "http", "client": (peer, 4000), "headers": [(b"x-learner", b"ann")]}))
+
+    monkeypatch.setenv(TRUSTS, "10.0.0.5 10.0.0.6")
+    assert [told(peer) for peer in ("127.0.0.1", "10.0.0.6", "10.0.0.7")] == ["learner ann", "learner ann", "10.0.0.7"]
