@@ -56,3 +56,13 @@ def test_licences_lie_beside_the_fonts():
 def test_ranges_survive_the_round_trip(text, points):
     assert fonts.code_points(text) == points
     assert fonts.code_points(fonts.css_range(points)) == points
+
+
+def test_every_letter_of_the_course_s_texts_is_in_a_served_font():
+    """Catches: a name like Gordić, or a hanzi beyond GB 2312, set in whatever face the reader's machine has."""
+    covered = set().union(*(fonts.code_points(rule["range"]) for rule in rules() if rule["family"].startswith("Lab Sans") and rule["style"] == "normal"))
+    root = fonts.OUT.parents[2]
+    files = [*(root / "app").glob("lessons/*/*.*"), *(root / "data").glob("*.toml"), root / "app" / "text.toml", *(root / "components").glob("*/text.toml")]
+    assert len(files) > 50
+    missing = {(c, file.name) for file in files for c in file.read_text(encoding="utf-8") if ord(c) > 126 and c.isalpha() and ord(c) not in covered}
+    assert not missing, missing
