@@ -14,6 +14,7 @@ from typing import Any
 log = logging.getLogger(__name__)
 
 SHOWN = 80  # characters of a name that nobody knows
+SHOWN_TEXT = 240  # characters of any other value
 
 MESSAGES: dict[str, dict[str, str]] = {
     "bad_input": {
@@ -71,6 +72,10 @@ MESSAGES: dict[str, dict[str, str]] = {
 }
 
 
+def cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[:most] + "…"
+
+
 class LabError(Exception):
     """A failure that can be told to a learner. `code` names the sentence in MESSAGES, `values` fill it."""
 
@@ -101,6 +106,8 @@ class BadInput(LabError):
     def __init__(self, field: str, value: Any, reason: str, reason_zh: str):
         if isinstance(value, float) and not math.isfinite(value):
             value = str(value)  # JSON has no NaN
+        if isinstance(value, str):
+            value = cut(value, SHOWN_TEXT)
         super().__init__("bad_input", field=field, value=value, reason=reason, reason_zh=reason_zh)
 
     def named(self, **names: str) -> BadInput:
@@ -116,8 +123,8 @@ class UnknownName(LabError):
     codes = ("unknown_name",)
 
     def __init__(self, what: str, what_zh: str, value: Any, known: list[str]):
-        if isinstance(value, str) and len(value) > SHOWN:
-            value = value[:SHOWN] + "…"
+        if isinstance(value, str):
+            value = cut(value, SHOWN)
         super().__init__("unknown_name", what=what, what_zh=what_zh, value=value, known=", ".join(known))
 
 
