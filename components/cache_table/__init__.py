@@ -196,7 +196,8 @@ def _gains(result: Result, scene: Scene) -> dict[str, Any]:
         for r in result.rows
     ]
     x = {"type": "quantitative", "scale": {"type": "log", "domain": [0.5, 300], "nice": False}, "title": words("axis.gain").split("\n"), "axis": {"values": [1, 3, 10, 30, 100], "format": "~g"}}
-    y = {"field": "name", "type": "nominal", "sort": None, "title": None, "axis": {"grid": False, "ticks": False, "domain": False, "labelFont": theme.SANS[lang], "labelColor": tone("ink")}}
+    y = {"field": "name", "type": "nominal", "sort": None, "title": None, "axis": {"grid": False, "ticks": False, "domain": False, "labelFont": theme.SANS[lang], "labelColor": tone("ink")},
+         "scale": {"paddingOuter": 0.4}}  # fmt: skip
 
     def text(field: str, colour: str) -> dict[str, Any]:
         """Outside the line between the two marks."""
@@ -274,7 +275,7 @@ def _readouts(result: Result, scene: Scene) -> tuple[Readout, ...]:
         Readout(words("readout.plain"), digits(row.plain.value), "token/s", was("plain"), kept("plain")),
         Readout(words("readout.ratio"), f"×{digits(row.ratio.value)}", "", was("ratio"), kept("ratio", "×")),
         Readout(words("readout.count"), f"×{digits(counts.ratio)}", "", "", words("count_note", few=f"{counts.kv_with:,}", many=f"{counts.kv_without:,}")),
-        Readout("same_output", words("same" if row.same else "differs"), "", "", words("same_of", same=counts.same, of=counts.prompts)),
+        Readout(words("readout.same"), words("same" if row.same else "differs"), "", "", words("same_of", same=counts.same, of=counts.prompts)),
     )  # fmt: skip
 
 

@@ -30,14 +30,16 @@ export function draw(svg, data, t, tools) {
 const defs = (c) => `<defs><pattern id="dec-fails" width="6" height="6" patternUnits="userSpaceOnUse"><path d="M0 6L6 0" stroke="${c('rejected')}" stroke-width="1.6"/></pattern></defs>`;
 
 function panel({ panel: p, x, y, w, h }, tools, hits) {
-  const c = tools.colour, low = w < 430, ROW = low ? TALL : WIDE, names = low ? 24 : Math.min(w * 0.4, Math.max(...p.rows.map((row) => tools.measure(row.name, 14))) * 1.08 + 30);
-  const figures = Math.max(...p.rows.map((row) => tools.measure(row.text, 13))) * 1.08 + 26, left = x + names, room = Math.max(24, w - names - figures);
+  const c = tools.colour, low = w < 430, ROW = low ? TALL : WIDE, names = low ? 24 : Math.min(w * 0.46, Math.max(...p.rows.map((row) => tools.measure(row.name, 14))) * 1.08 + 34);
+  const figures = Math.max(...p.rows.map((row) => tools.measure(row.text, 13))) * 1.08 + 30, left = x + names, room = Math.max(24, w - names - figures);
   const X = (v) => left + Math.min(1, v / p.most) * room, tone = { met: 'accepted', not_met: 'rejected' }[p.verdict] ?? 'muted';
   let out = rect(x, y, w, 1.5, c('ink')) + text(x, y + 24, tools.esc(p.title), 'style="font-size:16px" font-weight="650"')
     + text(x + w, y + 24, `${MARK[p.verdict] ?? ''} ${tools.esc(p.state)}`, `text-anchor="end" fill="${c(tone)}" style="font-size:14px" font-weight="600"`)
     + text(x, y + 46, tools.esc(p.axis), 'class="small muted"');
   const top = y + HEAD - 8, bottom = top + p.rows.length * ROW;
-  if (p.band) out += rect(left, top, X(p.line) - left, bottom - top, c('accepted'), 'fill-opacity="0.12"');
+  // Under each other, names stand over the bars, and band and line keep to the bars.
+  const strips = low ? p.rows.map((_, n) => [top + n * ROW + 23, top + n * ROW + 43]) : [[top, bottom + 4]];
+  if (p.band) for (const [from, to] of strips) out += rect(left, from, X(p.line) - left, Math.min(to, bottom) - from, c('accepted'), 'fill-opacity="0.12"');
   p.rows.forEach((row, n) => {
     const at = top + n * ROW, line = low ? at + 14 : at + ROW / 2, middle = low ? at + 33 : line;
     hits.push({ field: p.field, id: row.id, chosen: row.chosen, x, y: at, w, h: ROW });
@@ -52,7 +54,7 @@ function panel({ panel: p, x, y, w, h }, tools, hits) {
     out += text(x + w - 4, middle + 5, tools.esc(row.text), `class="small figure" text-anchor="end" style="paint-order:stroke;stroke:${c(row.chosen ? 'accent-soft' : 'paper')};stroke-width:3px"`);
   });
   if (p.line !== null) {
-    out += `<path d="M${r(X(p.line))} ${top}V${bottom + 4}" stroke="${c('ink')}" stroke-dasharray="5 4"/>`;
+    for (const [from, to] of strips) out += `<path d="M${r(X(p.line))} ${from}V${to}" stroke="${c('ink')}" stroke-dasharray="5 4"/>`;
     const wide = tools.measure(p.lineText, 13) * 1.06, at = Math.min(Math.max(X(p.line) - wide / 2, x), x + w - wide);
     out += text(at, bottom + 18, tools.esc(p.lineText), 'class="small muted"');
   }

@@ -142,12 +142,13 @@ function paint(svg, data, tools) {
       }
       if (it.ceiling?.label) write(svg, left + 8, ceiling + 18, it.ceiling.label, 13, 'ink', `${halo}font-weight:600`);
       let last = bottom + 12;
-      const free = it.curves.filter((curve) => !curve.cross).sort((a, b) => a.points.at(-1)[1] - b.points.at(-1)[1]);
-      for (const curve of free) {
-        const v = Math.min(curve.points.at(-1)[1], 1), y = Math.min(Y(v) - 7, last - 17);
+      const free = it.curves.filter((curve) => !curve.cross).sort((a, b) => a.points.at(-1)[1] - b.points.at(-1)[1]), end = (curve) => Y(Math.min(curve.points.at(-1)[1], 1));
+      free.forEach((curve, i) => {
+        const tight = i === 0 && free[1] && end(curve) - end(free[1]) < 26 && end(curve) + 28 < bottom;   // no room between the two lowest: under the lowest
+        const y = tight ? end(curve) + 24 : Math.min(end(curve) - 7, last - 17);
         last = y;
         write(svg, right - 4, Math.max(y, top + 12), curve.name, 13, 'kv', `${halo}font-weight:${curve.own ? 700 : 500}`, 'end');
-      }
+      });
     }
 
     // The chosen length: a mark on the axis and a dot on the model's own curve.

@@ -98,7 +98,8 @@ function price(svg, data, p, tools) {
   for (const v of data.ticks) out += rect(p.left, Y(v), W - p.left, 1, c(v ? 'grid' : 'muted')) + text(p.left - 8, Y(v) + 5, v ? `+${v}` : '0', 'class="small figure muted" text-anchor="end"');
   for (const n of [0, 64, 128, 192, 256, 384, 512]) out += text(X(n), p.top + p.tall + 19, n, 'class="small figure muted" text-anchor="middle"');
   out += text(W, p.top + p.tall + 40, tools.words('xprice'), `${small} text-anchor="end"`);
-  out += `<path d="M${r(X(data.rank))} ${p.top}V${p.top + p.tall}" stroke="${c('accent')}" stroke-width="1.4" stroke-dasharray="3 4"/>`;
+  const at = data.points.find((d) => d.chosen);
+  out += `<path d="M${r(X(data.rank))} ${r(at ? Y(at.y) : p.top)}V${p.top + p.tall}" stroke="${c('accent')}" stroke-width="1.4" stroke-dasharray="3 4"/>`;
   const of = (id) => data.points.filter((d) => d.id === id), latent = [...of('latent'), ...of('gqa')];
   out += `<path d="${latent.map((d, i) => `${i ? 'L' : 'M'}${r(X(d.x))} ${r(Y(d.y))}`).join('')}" fill="none" stroke="${c('kv')}" stroke-width="1.6"/>`;
   for (const d of data.points) {

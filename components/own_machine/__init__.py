@@ -197,9 +197,9 @@ def _roof(result: Result, scene: Scene) -> dict[str, Any]:
         {"data": {"values": dots}, "mark": {"type": "rule", "strokeWidth": 1.5, "color": tone("weights")}, "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}}},
         {"data": {"values": dots}, "mark": {"type": "point", "filled": False, "size": 140, "strokeWidth": 1.8, "color": tone("bound")}, "encoding": {"x": x, "y": {**y, "field": "roof"}}},
         {"data": {"values": dots}, "mark": {"type": "point", "filled": True, "size": 120, "opacity": 1, "color": tone("weights")}, "encoding": {"x": x, "y": y, "tooltip": [{"field": "name", "title": " "}]}},
-        *({"data": {"values": [d]}, "mark": {**text, "align": "left" if i else "right", "dx": 12 if i else -12, "dy": 4, "color": tone("ink")}, "encoding": {"x": x, "y": y, "text": {"field": "name"}}} for i, d in enumerate(dots)),
+        *({"data": {"values": [d]}, "mark": {**text, "align": "left", "dx": 12, "dy": 8 if i == 0 and len(dots) > 1 else 0, "color": tone("ink")}, "encoding": {"x": x, "y": y, "text": {"field": "name"}}} for i, d in enumerate(sorted(dots, key=lambda d: d["y"]))),
         {"data": {"values": [{"x": HIGH, "y": m.peak, "t": words("wall.compute", rate=amount(m.peak, "FLOP/s", lang))}]}, "mark": {**text, "align": "right", "dy": -12, "color": tone("muted")}, "encoding": {"x": x, "y": y, "text": {"field": "t"}}},
-        {"data": {"values": [{"x": 2 * LOW, "y": 2 * LOW * m.bandwidth, "t": words("wall.memory", rate=amount(m.bandwidth, "B/s", lang))}]}, "mark": {**text, "align": "left", "dx": 14, "dy": 18, "color": tone("muted")}, "encoding": {"x": x, "y": y, "text": {"field": "t"}}, "transform": [{"calculate": "width < 420 ? '' : datum.t", "as": "t"}]},
+        {"data": {"values": [{"x": m.ridge / 4, "y": m.peak / 4, "t": words("wall.memory", rate=amount(m.bandwidth, "B/s", lang))}]}, "mark": {**text, "align": "right", "dx": -12, "dy": -4, "color": tone("muted")}, "encoding": {"x": x, "y": y, "text": {"field": "t"}}, "transform": [{"calculate": "width < 420 ? '' : datum.t", "as": "t"}]},
     ]  # fmt: skip
     if result.fresh:
         layers.insert(0, {"data": {"values": roof(result.stored)}, "mark": {**line, "strokeDash": [1, 3], "color": tone("ghost")}, "encoding": {"x": x, "y": y}})
@@ -221,7 +221,7 @@ def _table(result: Result, words: Words, lang: str) -> str:
             line(words("rate.decode", model=facts.model(model).name), "token/s", old and old.speed, new and new.speed)
     head = "".join(f"<th>{_e(words(f'table.{h}'))}</th>" for h in ("what", "stored", "fresh"))
     return (
-        f'<details class="lab-papers lab-ledger" open><summary>{_e(words("table.title"))}</summary><div class="lab-scroll"><table><thead><tr>{head}</tr></thead>'
+        f'<details class="lab-papers lab-ledger few" open><summary>{_e(words("table.title"))}</summary><div class="lab-scroll"><table><thead><tr>{head}</tr></thead>'
         f"<tbody>{''.join(lines)}</tbody></table></div></details>"
     )
 

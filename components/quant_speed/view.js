@@ -4,6 +4,8 @@ const rect = (x, y, w, h, fill, more = '') => `<rect x="${r(x)}" y="${r(y)}" wid
 const text = (x, y, words, more = '') => `<text x="${r(x)}" y="${r(y)}" ${more}>${words}</text>`;
 const lines = (found, x, y, more = '') => found.map((line, n) => text(x, y + 18 * n, line, more)).join('');
 const halo = (c, chosen) => `paint-order:stroke;stroke:${c(chosen ? 'accent-soft' : 'paper')};stroke-width:4px;stroke-linejoin:round`;
+// Words that the line at ×1 would cross stand on the row's own ground.
+const ground = (x, y, words, row, tools, line) => { const w = tools.measure(words, 13) * 1.08; return x - 4 < line && line < x + w ? rect(x - 4, y - 14, w + 8, 19, tools.colour(row.chosen ? 'accent-soft' : 'paper')) : ''; };
 const strong = 'font-weight="650"', BAR = 20, GAP = 16, PARTS = ['qkv', 'out', 'gate_up', 'down', 'head', 'rest'];
 const LOOK = { qkv: ['weights', 1], out: ['weights', 0.72], gate_up: ['weights', 0.5], down: ['weights', 0.32], head: ['prefill', 1], rest: ['reserved', 1] };
 
@@ -72,13 +74,15 @@ function scale(data, p, tools) {
 function bars(row, X, y, tools) {
   const c = tools.colour, from = X(0), tone = c(row.measured > 1.005 ? 'accepted' : 'bound');
   let out = rect(from + 0.7, y + 3, X(row.predicted) - from - 1.4, BAR - 6, 'none', `stroke="${c('bound')}" stroke-width="1.4" stroke-dasharray="4 3"`)
+    + ground(X(row.predicted) + 8, y + 15, `×${row.predicted.toFixed(2)} ${tools.words('bytes')}`, row, tools, X(1))
     + text(X(row.predicted) + 8, y + 15, `<tspan class="figure">×${row.predicted.toFixed(2)}</tspan> ${tools.words('bytes')}`, `class="small muted" style="${halo(c, row.chosen)}"`);
   y += BAR;
   if (row.measured === null) return out + text(from + 4, y + 14, tools.words('untimed'), 'class="small muted"');
   if (row.ghost !== null) out += rect(from + 0.5, y + 1, X(Math.min(row.ghost, 99)) - from, BAR - 4, 'none', `stroke="${c('ghost')}"`);
   out += rect(from, y + 1, X(row.measured) - from, BAR - 4, tone);
   if (row.quartiles) out += `<path d="M${r(X(row.quartiles[0]))} ${y + 9}H${r(X(row.quartiles[1]))}M${r(X(row.quartiles[0]))} ${y + 5}v8M${r(X(row.quartiles[1]))} ${y + 5}v8" stroke="${c('ink')}" stroke-width="1.4"/>`;
-  return out + text(Math.max(X(row.measured), row.quartiles ? X(row.quartiles[1]) : 0) + 8, y + 14, `<tspan class="figure" ${strong}>×${row.measured.toFixed(2)}</tspan> ${tools.words('clock')} · ${row.speed}`, `class="small" style="${halo(c, row.chosen)}"`);
+  const at = Math.max(X(row.measured), row.quartiles ? X(row.quartiles[1]) : 0) + 8;
+  return out + ground(at, y + 14, `×${row.measured.toFixed(2)} ${tools.words('clock')} · ${row.speed}`, row, tools, X(1)) + text(at, y + 14, `<tspan class="figure" ${strong}>×${row.measured.toFixed(2)}</tspan> ${tools.words('clock')} · ${row.speed}`, `class="small" style="${halo(c, row.chosen)}"`);
 }
 
 function loss(row, data, box, y, tools) {   // a dot with its interval, and the figures under it

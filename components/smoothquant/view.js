@@ -110,7 +110,11 @@ function build(data, tools) {
     data.alphas.forEach((a, i) => out.push(`<circle cx="${r(X(a))}" cy="${r(Y(data.errors[i]))}" r="2.6" fill="${c('ink')}"/>`));
     const best = data.alphas.indexOf(data.best), now = data.alphas.indexOf(data.alpha);
     out.push(`<circle cx="${r(X(data.best))}" cy="${r(Y(data.errors[best]))}" r="6" fill="none" stroke="${c('accepted')}" stroke-width="2"/>`);
-    if (data.best !== data.alpha) text(X(data.best), Y(data.errors[best]) + 24, words('best', { value: percent(data.errors[best]) }), `class="small" text-anchor="${data.best > 0.75 ? 'end' : 'middle'}" style="fill:${c('accepted')};${halo}"`);
+    if (data.best !== data.alpha) {   // beside the line of the chosen α, not across it
+      const said = words('best', { value: percent(data.errors[best]) }), half = measure(said, 13) * 0.53, line = X(data.alpha);
+      const at = data.best > data.alpha ? Math.max(X(data.best), line + half + 8) : Math.min(X(data.best), line - half - 8);
+      text(Math.min(right - half, Math.max(left + half, at)), Y(data.errors[best]) + 24, said, `class="small" text-anchor="middle" style="fill:${c('accepted')};${halo}"`);
+    }
     if (data.ghost !== null) out.push(`<circle cx="${r(X(data.ghost))}" cy="${r(Y(data.errors[data.alphas.indexOf(data.ghost)]))}" r="6" fill="none" stroke="${c('muted')}" stroke-width="1.6" stroke-dasharray="3 2"/>`);
     path(`M${r(X(data.alpha))} ${r(Y(data.errors[now]))}V${bottom}`, c('accent'), 'stroke-width="1.2" stroke-dasharray="2 3"');
     out.push(`<circle cx="${r(X(data.alpha))}" cy="${r(Y(data.errors[now]))}" r="6" fill="${c('accent')}" stroke="${c('paper')}" stroke-width="1.5"/>`);
