@@ -26,6 +26,7 @@ import time
 import urllib.error
 import urllib.request
 import webbrowser
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -49,7 +50,9 @@ def words(zh: str, en: str) -> str:
 
 
 def say(zh: str, en: str) -> None:
-    print(words(zh, en), flush=True)
+    """A full disk under the log, or a terminal that went away, is no reason to end."""
+    with suppress(OSError):
+        print(words(zh, en), flush=True)
 
 
 class Stop(Exception):
@@ -263,7 +266,7 @@ class Compute:
                 self.start(now)
             return
         code = self.process.poll()
-        if code == CANNOT_START and not self.was_ready:  # it would say the same at every try
+        if code == CANNOT_START and not self.was_ready and is_free(self.port):  # it would say the same at every try
             raise Stop("计算服务无法这样启动，原因见上。", "The compute service cannot start like this; the reason is above.", 2)
         if code is not None:
             self.failed(now, f"计算服务退出了（退出码 {code}）。", f"The compute service ended (exit code {code}).")
@@ -308,6 +311,14 @@ def check_port(host: str, port: int) -> None:
             f"无法在 {host} 的端口 {port} 上监听（{error.strerror}）。请换一个：python3 run.py --host 127.0.0.1 --port 8501",
             f"Cannot listen on {host}, port {port} ({error.strerror}). Choose another: python3 run.py --host 127.0.0.1 --port 8501",
         ) from None
+
+
+def is_free(port: int) -> bool:
+    try:
+        check_port("127.0.0.1", port)
+    except Stop:
+        return False
+    return True
 
 
 def free_port() -> int:

@@ -449,8 +449,11 @@ function toast(text) {
   S.toasting = setTimeout(() => (node.hidden = true), 4000);
 }
 
+/** ms of a clock that goes on evenly while the page is open, whoever sets the machine's, and goes on across a reload. */
+const moment = () => performance.timeOrigin + performance.now();
+
 function timer() {
-  const now = Date.now(), held = JSON.parse(kept.get('timer') || 'null');
+  const now = moment(), held = JSON.parse(kept.get('timer') || 'null');
   const next = !held ? { since: now, spent: 0 } : held.since ? { since: 0, spent: held.spent + now - held.since } : null;   // start, stop, hide
   kept.set('timer', next && JSON.stringify(next));
   clock();
@@ -459,7 +462,7 @@ function timer() {
 function clock() {
   const held = JSON.parse(kept.get('timer') || 'null');
   if (!held) return put('.lab-clock', '');
-  const seconds = Math.floor((held.spent + (held.since ? Date.now() - held.since : 0)) / 1000), minutes = S.minutes[S.data.slug];
+  const seconds = Math.floor((held.spent + (held.since ? Math.max(0, moment() - held.since) : 0)) / 1000), minutes = S.minutes[S.data.slug];
   const passed = `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, '0')}`;
   put('.lab-clock', minutes ? say('timer', { passed, minutes }) : passed);
   S.root.querySelector('.lab-clock').toggleAttribute('data-over', !!minutes && seconds > 60 * minutes);

@@ -17,7 +17,7 @@ import re
 from functools import lru_cache
 from typing import Any, Iterator, Mapping
 
-from components.text import Words, digits, quantity
+from components.text import HAN, Words, digits, foreign, given, quantity, said
 from compute import numbers
 from compute.errors import BadInput
 from compute.quantity import Quantity, Source
@@ -28,7 +28,8 @@ PIECE = re.compile(
     r"|(?P<display>\$\$.+?\$\$)"
     r"|\\\((?P<inline>.+?)\\\)"
     r"|\[\[(?P<number>[^\[\]]+)\]\]"
-    r"|(?P<dollar>(?<!\\)\$)",
+    r"|(?P<dollar>(?<!\\)\$)"
+    rf"|(?P<han>{HAN})",
     re.S | re.M,
 )
 KEPT = 4096  # texts; the whole course in both languages
@@ -58,6 +59,8 @@ def _markdown(text: str, lang: str, words: Words, as_of: tuple[int, ...]) -> str
             return display(found["display"])
         if found["fence"]:
             return code_block(found["fence"])
+        if found["han"]:
+            return foreign(found["han"], lang)
         return found[0]
 
     return PIECE.sub(replace, text)
@@ -144,26 +147,22 @@ def _row(label: str, content: str) -> str:
 
 
 def _pairs(pairs: Mapping[str, Any], lang: str) -> str:
-    return "".join('<span class="lab-card-pair">' + ("" if key == "note" else literal(f"{key} = ")) + _value(value, lang) + "</span>"
+    equals = "：" if lang == "zh" else " = "
+    return "".join('<span class="lab-card-pair">' + ("" if key == "note" else literal(given(key, lang) + equals)) + _value(value, lang) + "</span>"
                    for key, value in pairs.items())
 
 
 def _value(value: Any, lang: str) -> str:
-    if isinstance(value, Quantity):
-        return literal(quantity(value, "", lang))
-    if isinstance(value, Mapping) and set(value) == {"zh", "en"}:
-        return literal(value[lang])
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return literal(str(value))
-    if value and math.isfinite(value) and not 1e-3 <= abs(value) < 1e7:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if number and value and math.isfinite(value) and not 1e-3 <= abs(value) < 1e7:
         mantissa, exponent = f"{value:.3e}".split("e")
         return literal(mantissa.rstrip("0").rstrip(".")) + f"×10<sup>{int(exponent)}</sup>".replace("-", "−")
-    return literal(f"{value:,}" if isinstance(value, int) else f"{value:,.6g}")
+    return literal(said(value, lang))
 
 
 def _source(source: Source, words: Words) -> str:
     title = literal(source.title or source.url)
     if WEB.match(source.url):
         title = f'<a href="{literal(source.url)}" target="_blank" rel="noopener noreferrer">{title}</a>'
-    details = [source.where, f"{words('card.read_on')} {source.read_on}" if source.read_on else "", source.note]
+    details = [source.where, f"{words('card.read_on')} {source.read_on}" if source.read_on else "", said(source.note, words.lang)]
     return title + "".join(f'<span class="lab-card-pair">{literal(detail)}</span>' for detail in details if detail)

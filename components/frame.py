@@ -16,7 +16,6 @@ State of one instrument, by its key ("roofline-placer", or "roofline-placer.2" f
 from __future__ import annotations
 
 import html
-import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,7 +32,7 @@ from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequestTy
 
 import components
 from components import controls, player
-from components.text import LANGUAGES, Words, amount, load_words
+from components.text import LANGUAGES, Words, amount, foreign, given, load_words, said
 from compute import facts
 from compute.errors import LabError, Unavailable, UnknownName
 from compute.functions import complaint, plain
@@ -598,7 +597,7 @@ def _under(view, ours: Words, lang: str) -> str:
     )
     simplified = f'<p class="lab-simplified">{_e(view.simplified)}</p>' if view.simplified else ""
     return (
-        f'<dl class="lab-figures">{figures}</dl><p class="lab-says">{_e(view.sentence)}</p>'
+        f'<dl class="lab-figures">{figures}</dl><p class="lab-says">{foreign(_e(view.sentence), lang)}</p>'
         f"{simplified}{papers(view.papers, ours, lang)}"
     )
 
@@ -629,8 +628,7 @@ def paper_cells(q: Quantity, ours: Words, lang: str) -> str:
         title = _e(q.source.title)
         link = f'<a href="{_e(q.source.url)}" target="_blank" rel="noopener noreferrer">{title}</a>' if q.source.url.startswith("http") else title
         how += f"{'<br>' if how else ''}{link} {_e(q.source.where)} {_e(q.source.read_on)}"
-    given = {**q.inputs, **q.conditions}
-    with_ = "; ".join(f"{k} = {_plain_value(v, lang)}" for k, v in given.items())
+    with_ = "; ".join(f"{given(k, lang)} = {said(v, lang)}" for k, v in {**q.inputs, **q.conditions}.items())
     match q.value:
         case int() | float():
             value = amount(q.value, q.unit, lang, 4)
@@ -640,12 +638,6 @@ def paper_cells(q: Quantity, ours: Words, lang: str) -> str:
             value = str(other)
     says = q.says.get(lang, "")
     return f"<td>{_e(says)}</td><td>{_e(value)}</td><td>{_e(ours(f'kind.{q.kind}'))}</td><td>{how}</td><td>{_e(with_)}</td>"
-
-
-def _plain_value(value: Any, lang: str) -> str:
-    if isinstance(value, dict):
-        return str(value.get(lang, json.dumps(value, ensure_ascii=False)))
-    return f"{value:,.6g}" if isinstance(value, float) else str(value)
 
 
 def _e(text: Any) -> str:

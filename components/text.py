@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from math import floor, isfinite, log10
 from pathlib import Path
-from typing import Any, Mapping
+from typing import Any
 
 from compute.errors import BrokenData, UnknownName
 from compute.quantity import Quantity, Source
@@ -53,6 +56,44 @@ def _flat(table: Mapping[str, Any], prefix: str = ""):
             yield f"{prefix}{key}", value
 
 
+HAN = "[\u4e00-\u9fff](?:[\u4e00-\u9fff，。！？、：；“”《》…]*[\u4e00-\u9fff])?"
+
+
+def foreign(markup: str, lang: str) -> str:
+    """Chinese words in an English text, marked as Chinese for those who have it read to them."""
+    return markup if lang == "zh" else re.sub(HAN, lambda found: f'<span lang="zh-CN">{found[0]}</span>', markup)
+
+
+@cache
+def _given() -> Mapping[str, Mapping[str, str]]:
+    return tomllib.loads((Path(__file__).parent / "given.toml").read_text(encoding="utf-8"))
+
+
+def given(name: str, lang: str) -> str:
+    """The name of an input or a condition, in words where there are any."""
+    return _given()[lang].get(name, name)
+
+
+def said(value: Any, lang: str) -> str:
+    """The value of an input or a condition, or a note of a source."""
+    match value:
+        case Quantity():
+            return quantity(value, "", lang)
+        case {"zh": _, "en": _}:
+            return str(value[lang])
+        case Mapping():
+            return json.dumps(value, ensure_ascii=False)
+        case bool():
+            return {"zh": ("否", "是"), "en": ("no", "yes")}[lang][value]
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:,.6g}"
+        case list() | tuple():
+            return ", ".join(said(each, lang) for each in value)
+    return _given()["said"].get(str(value), str(value)) if lang == "zh" else str(value)
+
+
 # ---- numbers: SI inside, prefixes only here
 
 DECIMAL = (("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12), ("P", 1e15))
@@ -69,7 +110,7 @@ COUNTED = {  # units that are words
     "cell": ("格", "cell", "cells"),
     "head": ("个头", "head", "heads"),
     "card": ("张卡", "card", "cards"),
-    "parameter": ("参数", "parameter", "parameters"),
+    "parameter": ("个参数", "parameter", "parameters"),
     "count": ("", "", ""),
     "step": ("步", "step", "steps"),
     "bit": ("位", "bit", "bits"),
@@ -159,6 +200,8 @@ def quantity(q: Quantity, unit: str = "", lang: str = "zh") -> str:
     if wanted == "×":
         return "×" + digits(q.value, significant)
     value = q.value / factor
+    if wanted == q.unit and wanted in COUNTED:  # a word, which has a plural
+        return _join(*_counted(q.value, wanted, lang, significant))
     number = f"{value:,}" if isinstance(value, int) else digits(value, significant)
     return _join(number, wanted.replace("tok/s", "token/s"))
 

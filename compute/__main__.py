@@ -8,7 +8,7 @@ import os
 import sys
 
 from compute import functions
-from compute.errors import BrokenData, LabError
+from compute.errors import BrokenData, Internal, LabError, lacking
 from compute.meter.command import arguments as meter_arguments
 
 
@@ -174,6 +174,12 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
+    except (MemoryError, OSError, RuntimeError) as e:
+        if (code := lacking(e)) is None:
+            raise
+        print(Internal(code).message("en"), file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # it may be what is full
+        return 1
         goes_on = "; what was stored stays, and the same command goes on from there" if args.command == "precompute" else ""
         print(f"stopped{goes_on}", file=sys.stderr)
         return 130

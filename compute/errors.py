@@ -6,6 +6,7 @@ a page say the same thing. Each sentence names the value and the way out.
 
 from __future__ import annotations
 
+import errno
 import logging
 import math
 import uuid
@@ -64,6 +65,14 @@ MESSAGES: dict[str, dict[str, str]] = {
     "no_model": {
         "zh": "模型 {model} 无法载入：{reason_zh}；{way_out_zh}。",
         "en": "model {model} cannot be loaded: {reason}; {way_out}",
+    },
+    "out_of_memory": {
+        "zh": "内存不够，这次没有算成；其余部分照常可用。请缩短输入、减少份数或换小一点的模型，也可以过一会儿再试。",
+        "en": "there was not enough memory for this; everything else goes on. Try a shorter input, fewer texts or a smaller model, or try again later.",
+    },
+    "disk_full": {
+        "zh": "磁盘满了，这次的结果没有存下来，以前存的都还在；请腾出一些空间再试。",
+        "en": "the disk is full, so this result was not kept; what was stored before is still there. Free some space and try again.",
     },
     "internal": {
         "zh": "这里出了程序错误（编号 {id}）；其余部分照常可用，详情在服务日志里。",
@@ -165,11 +174,29 @@ class TimedOut(LabError):
 
 
 class Internal(LabError):
-    codes = ("internal",)
+    codes = ("internal", "out_of_memory", "disk_full")
+
+
+NO_MEMORY = ("out of memory", "allocate memory", "not enough memory", "ALLOC_FAILED", "start new thread")  # of a GPU, of a CPU, of the system
+
+
+def lacking(error: BaseException) -> str | None:
+    """The code that says what ran out, if that is what an error means. Python, torch and the system each have words of their own for it."""
+    match error:
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT):
+            return "disk_full"
+        case MemoryError() | OSError(errno=errno.ENOMEM):
+            return "out_of_memory"
+        case RuntimeError() if any(words in str(error) for words in NO_MEMORY):
+            return "out_of_memory"
+    return None
 
 
 def unforeseen(doing: str, error: BaseException) -> Internal:
-    """Logs the error with its traceback; the learner gets only the number under which it is found there."""
+    """Logs the error with its traceback. Where something ran out the learner is told so, otherwise only the number under which it is found there."""
+    if code := lacking(error):
+        log.error("%s while %s", code, doing, exc_info=error)
+        return Internal(code)
     number = uuid.uuid4().hex[:8]
     log.error("internal error %s while %s", number, doing, exc_info=error)
     return Internal("internal", id=number)

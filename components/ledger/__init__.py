@@ -16,6 +16,7 @@ State, in st.session_state["ledger"]:
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from uuid import uuid4
 
 import streamlit as st
 
+from components.ledger import criteria
 from components.ledger.recompute import Recomputation
 from components.ledger.rows import KINDS, VERDICTS, outcomes, rows, version
 from components.text import Words, load_words
@@ -64,8 +66,11 @@ def _desk(lang: str) -> None:
     standing, now = _follow_run(state), f"{lang} {version()}"
     found, broken = rows(words, version())
     wrong = [*state["complaints"], *broken, *([state["error"]] if state["error"] else [])]
+    seen = outcomes(words, state["judged"])
+    with suppress(LabError):  # a broken file is said once, by the rows
+        st.html(criteria.section(words, {key for key, each in seen.items() if each["verdict"] == "differs"}))
     data = {
-        "version": now, "outcomes": outcomes(words, state["judged"]), "filter": state["filter"], "away": not client.status().up,
+        "version": now, "outcomes": seen, "filter": state["filter"], "away": not client.status().up,
         "run": standing and {"done": standing.done, "total": standing.total, "now": standing.now, "fraction": standing.fraction},
         "complaints": [each.message(lang) for each in wrong], "look": next(state["looks"]),
     }  # fmt: skip

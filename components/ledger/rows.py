@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from typing import Any
 
-from components.text import Words, amount, quantity, short
+from components.text import Words, amount, given, said, short
 from compute import facts, measures, numbers, precompute, verify
 from compute.errors import BrokenData, LabError
 from compute.quantity import Quantity, Source
@@ -124,7 +123,7 @@ def _quoted(words: Words) -> list[dict[str, Any]]:
     found = []
     for key, q in (numbers.quoted_names() | _public_runs()).items():
         row = _row(key, _where_quoted(key), "quoted", q.value, q.unit, q.says.get(words.lang, ""), words)
-        found.append(row | {"source": _source(q.source), "with": _pairs(q.conditions, words)})
+        found.append(row | {"source": _source(q.source, words), "with": _pairs(q.conditions, words)})
     return found
 
 
@@ -171,25 +170,13 @@ def _reference(entry: Mapping[str, Any], words: Words) -> dict[str, Any]:
                           "why": why.get(words.lang, "") if isinstance(why, Mapping) else str(why)}}  # fmt: skip
 
 
-def _source(source: Source) -> dict[str, str]:
-    return {"title": source.title, "url": source.url, "where": source.where, "read_on": source.read_on, "note": source.note}
+def _source(source: Source, words: Words) -> dict[str, str]:
+    return {"title": source.title, "url": source.url, "where": source.where, "read_on": source.read_on, "note": said(source.note, words.lang)}
 
 
 def _pairs(conditions: Mapping[str, Any], words: Words) -> list[list[str]]:
     """Names and values of inputs and conditions in the reader's language, where there is a word for them."""
-    return [[words.get(f"condition.{name}", name), _condition(value, words)] for name, value in conditions.items()]
-
-
-def _condition(value: Any, words: Words) -> str:
-    if isinstance(value, Quantity):
-        return quantity(value, "", words.lang)
-    if isinstance(value, Mapping):
-        return str(value[words.lang]) if set(value) == {"zh", "en"} else json.dumps(value, ensure_ascii=False)
-    if isinstance(value, bool):
-        return words("view.yes" if value else "view.no")
-    if not isinstance(value, (int, float)):
-        return str(value)
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
+    return [[given(name, words.lang), said(value, words.lang)] for name, value in conditions.items()]
 
 
 def shown(value: Any, unit: str, lang: str) -> str:

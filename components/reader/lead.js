@@ -2,8 +2,8 @@
 const WAIT = 8000, LOOK = 100; // ms: how long a heading may take to appear, how often to look
 
 function when(found, act) {
-  const begun = Date.now();
-  const look = () => { const it = found(); if (it) act(it); else if (Date.now() - begun < WAIT) setTimeout(look, LOOK); };
+  const begun = performance.now();
+  const look = () => { const it = found(); if (it) act(it); else if (performance.now() - begun < WAIT) setTimeout(look, LOOK); };
   look();
 }
 

@@ -81,6 +81,7 @@ class Ticket:
 
     ask: Ask
     hear: Hear
+    lost: Callable[[Exception], None] | None
     request: int  # in order of arrival
     arrived: float
     sequences: list[Sequence] = field(default_factory=list)  # those that have begun, in order of their index
@@ -103,7 +104,7 @@ class Text:
     drafter: Drafter | None
 
 
-Written = tuple[dict[Sequence, list[int]], list[Sequence], list[tuple[Ticket, Piece]]]
+Written = tuple[dict[Sequence, list[int]], list[Sequence], list[tuple[Ticket, Piece | Exception]]]
 """What each text wrote in a step, those that ended before their limit, and what is to be told of it."""
 
 
@@ -138,11 +139,12 @@ class Engine:
 
     # ---- requests
 
-    def submit(self, ask: Ask, hear: Hear = lambda piece: None) -> Ticket:
-        """`hear` is told of every token, in the thread that calls `step`. Raises BadInput for what cannot be run."""
+    def submit(self, ask: Ask, hear: Hear = lambda piece: None, lost: Callable[[Exception], None] | None = None) -> Ticket:
+        """`hear` is told of every token, in the thread that calls `step`; `lost` of the mistake that ended this request and no other,
+        which without it is raised by `step`. Raises BadInput for what cannot be run."""
         check_request(self.model, ask.tokens, ask.max_new_tokens)
         self.scheduler.check(ask.tokens, ask.max_new_tokens, ask.n)
-        ticket = Ticket(ask, hear, next(self._requests), self.now())
+        ticket = Ticket(ask, hear, lost, next(self._requests), self.now())
         self._come.append(ticket)
         return ticket
 
@@ -208,8 +210,8 @@ class Engine:
 
     @torch.inference_mode()
     def step(self) -> Recorded | None:
-        """Plans, computes and tells of one step; None when there is nothing to do. A `hear` that raises cancels its request,
-        and the step raises when all the others have been told."""
+        """Plans, computes and tells of one step; None when there is nothing to do. A `hear` that raises cancels its request, and so does
+        a mistake in choosing one text's token; the step raises when all the others have been told."""
         with self._stepping:
             self._settle()
             if not self.busy:
@@ -232,13 +234,19 @@ class Engine:
             self._tell(told)
             return recorded
 
-    def _tell(self, told: list[tuple[Ticket, Piece]]) -> None:
+    def _tell(self, told: list[tuple[Ticket, Piece | Exception]]) -> None:
         """After everything is written down, so that `hear` may submit, cancel and fail."""
         fault = None
-        for ticket, piece in told:
+        for ticket, heard in told:
             if not ticket.cancelled:
                 try:
-                    ticket.hear(piece)
+                    if isinstance(heard, Piece):
+                        ticket.hear(heard)
+                    elif ticket.lost is None:
+                        raise heard
+                    else:
+                        self.cancel(ticket)
+                        ticket.lost(heard)
                 except Exception as raised:
                     self.cancel(ticket)
                     fault = fault or raised
@@ -287,18 +295,26 @@ class Engine:
             at += count
             for writer in (sequence, *(self._fork(sequence) if sequence.samples > 1 else ())):
                 text = self.texts[writer]
-                sampling = text.ticket.ask.sampling
-                if count > 1:
-                    draft = drafts[sequence]
-                    new = list(play_round(distribution(mine, sampling), draft.q, list(draft.tokens), text.random).tokens)
-                else:
-                    new = [first if sampling.temperature == 0 else pick(mine[0], sampling, text.random)]
-                pieces = self._pieces(writer, text, new[: writer.limit - writer.written], mine)
+                try:
+                    new = self._chosen(text, mine, first, drafts[sequence] if count > 1 else None)
+                    pieces = self._pieces(writer, text, new[: writer.limit - writer.written], mine)
+                except Exception as error:  # the boundary between one text and its neighbours
+                    tokens[writer] = [first]  # as if it ended here: its slot and blocks go the usual way
+                    ended.append(writer)
+                    told.append((text.ticket, error))
+                    continue
                 tokens[writer] = [piece.token for piece in pieces]
                 told += [(text.ticket, piece) for piece in pieces]
                 if pieces[-1].finish == "stop":
                     ended.append(writer)
         return tokens, ended, told
+
+    def _chosen(self, text: Text, rows: Tensor, best: int, draft: Draft | None) -> list[int]:
+        """rows (guesses + 1, V): logits; best: the likeliest token of the first."""
+        sampling = text.ticket.ask.sampling
+        if draft:
+            return list(play_round(distribution(rows, sampling), draft.q, list(draft.tokens), text.random).tokens)
+        return [best if sampling.temperature == 0 else pick(rows[0], sampling, text.random)]
 
     def _fork(self, sequence: Sequence) -> list[Sequence]:
         others = self.scheduler.fork(sequence)

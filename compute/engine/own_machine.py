@@ -116,5 +116,8 @@ def keep(measured: dict[str, Any]) -> None:
     path = facts.THIS_MACHINE
     path.parent.mkdir(exist_ok=True)
     half = path.with_suffix(f".{os.getpid()}.tmp")
-    half.write_text(json.dumps(measured, ensure_ascii=False, indent=1), encoding="utf-8")
-    half.replace(path)
+    try:
+        half.write_text(json.dumps(measured, ensure_ascii=False, indent=1), encoding="utf-8")
+        half.replace(path)
+    finally:
+        half.unlink(missing_ok=True)

@@ -7,8 +7,10 @@ down, and never wait for a step.
 from __future__ import annotations
 
 import atexit
+import logging
 import math
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -28,8 +30,11 @@ KEPT_STEPS = 4000  # a small model makes a thousand a second, and pages look eve
 TRACE_STEPS = 1200  # of these, what is replayed
 KEPT_TEXTS = 8  # finished requests of one learner
 KEPT_LEARNERS = 1000
+STUCK_SECONDS = 600.0  # a step that takes longer will not end
 PACE_SECONDS = 2.0  # of work, over which tokens per second are counted
 LONGEST_RETRY = 60.0  # seconds; clients give up on a longer Retry-After
+
+log = logging.getLogger(__name__)
 
 Finish = Literal["", "stop", "length", "cancelled", "error"]
 Hear = Callable[[Piece | LabError], None]
@@ -117,9 +122,26 @@ class Running:
         self._pace = Pace()
         self._closed: LabError | None = None
         self._look = self._looked()
-        self.thread = threading.Thread(target=self._serve, name="engine", daemon=True)
-        self.thread.start()
+        self._step_began: float | None = None  # seconds of time.monotonic, while one is made
+        self.thread = self._begin()
         _alive.add(self)
+
+    def _begin(self, fault: Exception | None = None) -> threading.Thread:
+        thread = threading.Thread(target=self._serve, args=(fault,), name="engine", daemon=True)
+        thread.start()
+        return thread
+
+    def mend(self) -> None:
+        """Begins anew where the thread ended though nobody closed the engine: as after a step that failed."""
+        with self._changed:
+            if not self._closed and not self.thread.is_alive():
+                log.error("the thread of %s ended; it is started again", self.model.name)
+                self.thread = self._begin(RuntimeError("the engine's thread ended"))
+
+    @property
+    def stuck(self) -> bool:
+        began = self._step_began
+        return began is not None and time.monotonic() - began > STUCK_SECONDS
 
     # ---- requests
 
@@ -130,7 +152,7 @@ class Running:
         with self._changed:
             self.require_room()
             request = Request(ask, hear, learner, prompt, self.engine.now(), [Writing() for _ in range(ask.n)])
-            request.ticket = self.engine.submit(ask, lambda piece: self._told(request, piece))
+            request.ticket = self.engine.submit(ask, lambda piece: self._told(request, piece), lambda error: self._lost(request, error))
             self._open.add(request)
             if learner:
                 self._remember(request)
@@ -194,16 +216,21 @@ class Running:
 
     # ---- in the engine's thread
 
-    def _serve(self) -> None:
+    def _serve(self, fault: Exception | None) -> None:
+        if fault:
+            self._failed(fault)
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self.engine.busy or self._closed)
                 if not self.engine.busy:
                     return
+            self._step_began = time.monotonic()
             try:
                 self._written_down(self.engine.step())
             except Exception as error:  # the one boundary: a mistake in a step must not end the thread
                 self._failed(error)
+            finally:
+                self._step_began = None
 
     def _written_down(self, step: Step | None) -> None:
         with self._changed:
@@ -241,6 +268,9 @@ class Running:
                 if request.ended:
                     self._open.discard(request)
         self._say(request, piece)
+
+    def _lost(self, request: Request, error: Exception) -> None:
+        self.cancel(request, unforeseen(f"writing a text of {self.model.name}", error))
 
     def _say(self, request: Request, heard: Piece | LabError) -> None:
         try:
@@ -319,6 +349,13 @@ def _make_room() -> None:
 def everyone() -> list[Running]:
     """The engines of this process."""
     return list(_runnings.values())
+
+
+def mend() -> bool:
+    """Starts threads again that ended by themselves. False where a step hangs, which only another process can help."""
+    for one in everyone():
+        one.mend()
+    return not any(one.stuck for one in everyone())
 
 
 def close_all(error: LabError) -> None:

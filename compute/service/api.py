@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import Any
@@ -47,9 +48,10 @@ class Service:
 
     def status(self, address: str) -> Status:
         running, waiting = self.queue.counts()
-        words = shutting_down().values if self.stopping else {}
+        whole = self.mend()
+        words = shutting_down().values if self.stopping else {} if whole else {"reason": "a computation hangs", "reason_zh": "有一次计算卡住了"}
         return Status(
-            up=not self.stopping, address=address, version=VERSION, pid=os.getpid(), running=running, waiting=waiting,
+            up=whole and not self.stopping, address=address, version=VERSION, pid=os.getpid(), running=running, waiting=waiting,
             uptime_seconds=time.monotonic() - self.started_at, **words, **self.machine.facts(),
         )  # fmt: skip
 
@@ -60,6 +62,10 @@ class Service:
         if client := client_of(request):
             self.rates.take(client, time.monotonic())
 
+    def mend(self) -> bool:
+        """Threads that ended by themselves are started again. False where one hangs: who watches this process starts another."""
+        return all([self.queue.mend(), of_engines("mend", lambda: True)()])
+
     def stop(self, loop: asyncio.AbstractEventLoop) -> None:
         """No new work; what runs has `drain_seconds` left, then its callers are told."""
         self.stopping = True
@@ -68,8 +74,12 @@ class Service:
     def end(self) -> None:
         """Whatever still runs is told that the service goes."""
         self.queue.cancel_all(shutting_down())
-        if running := sys.modules.get("compute.engine.running"):  # where nothing has loaded torch, nothing runs
-            running.close_all(shutting_down())
+        of_engines("close_all", lambda error: None)(shutting_down())
+
+
+def of_engines(name: str, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of compute/engine/running.py; where torch is not loaded, or not yet, no engine runs."""
+    return getattr(sys.modules.get("compute.engine.running"), name, otherwise)
 
 
 def shutting_down() -> Unavailable:
@@ -100,7 +110,8 @@ def create_app(
 
     @app.get("/healthz", response_class=JSONResponse)
     async def healthz(request: Request):
-        return JSONResponse(asdict(service.status(str(request.base_url).rstrip("/"))))
+        status = service.status(str(request.base_url).rstrip("/"))
+        return JSONResponse(asdict(status), 200 if status.up or service.stopping else 503)
 
     @app.get("/functions", response_class=JSONResponse)
     async def list_functions():
@@ -154,7 +165,7 @@ def _prepare(machine: Machine) -> None:
     """Loads torch while the service already answers, so that the first live call does not wait for it."""
     try:
         machine.prepare()
-    except (ImportError, OSError, RuntimeError, LabError):  # the service goes on without; what needs torch says so itself
+    except (ImportError, MemoryError, OSError, RuntimeError, LabError):  # the service goes on without; what needs torch says so itself
         machine.device = MISSING
         log.exception("torch could not be loaded")
 
@@ -199,7 +210,7 @@ class SameHost:
 
 STATUS_CODES = {
     "bad_input": 422, "unknown_name": 422, "does_not_fit": 409, "not_measured": 409, "not_calibrated": 409, "no_model": 409, "busy": 503, "unavailable": 503,
-    "rate_limited": 429, "cancelled": 499, "timed_out": 504, "internal": 500, "broken_data": 500,
+    "out_of_memory": 503, "rate_limited": 429, "cancelled": 499, "timed_out": 504, "internal": 500, "disk_full": 507, "broken_data": 500,
 }  # fmt: skip
 
 

@@ -31,6 +31,7 @@ CONNECT_SECONDS = 2.0
 SILENT_SECONDS = 15.0  # the service says something every half second; longer silence means that it hangs
 STATUS_SECONDS = 1.0  # what /healthz may take
 STATUS_KEPT_SECONDS = 2.0
+BROKEN_OFF = ("it stopped in the middle of the answer", "回答到一半就停了")
 LOOK_SECONDS = 0.5  # how often a quiet embedded run hands control back to the page
 
 
@@ -141,7 +142,24 @@ def _http(base: str) -> httpx.Client:
 def _run_remote(
     base: str, function: str, params: dict[str, Any], timeout: float, learner: str
 ) -> Iterator[Progress | Result]:
+    """Where an answer breaks off it is asked for once more: of a cluster another machine may answer, and the same parameters give
+    the same result. Only progress is told again."""
     deadline = time.monotonic() + timeout
+    try:
+        return (yield from _told(base, function, params, timeout, learner, deadline))
+    except Unavailable as error:
+        if error.values.get("reason") != BROKEN_OFF[0]:
+            raise
+        broken_off = error
+    try:
+        yield from _told(base, function, params, timeout, learner, deadline)
+    except Unavailable:
+        raise broken_off from None
+
+
+def _told(
+    base: str, function: str, params: dict[str, Any], timeout: float, learner: str, deadline: float
+) -> Iterator[Progress | Result]:
     with _reached(base), closing(_open(base, f"/run/{function}", learner, json=params, stream=True)) as response:
         if response.status_code != 200:
             raise _refusal(response, base)
@@ -154,7 +172,7 @@ def _run_remote(
             yield event
             if isinstance(event, Result):
                 return
-        raise _away(base, "it stopped in the middle of the answer", "回答到一半就停了")
+        raise _away(base, *BROKEN_OFF)
 
 
 @contextmanager
@@ -169,7 +187,7 @@ def _reached(base: str) -> Iterator[None]:
     except (httpx.ConnectError, httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
         raise _away(base, f"nothing answers at {base}", f"{base} 没有服务") from error
     except httpx.TransportError as error:
-        raise _away(base, "it stopped in the middle of the answer", "回答到一半就停了") from error
+        raise _away(base, *BROKEN_OFF) from error
     except (NotOurs, httpx.DecodingError) as error:
         raise _away(base, f"what answers at {base} is not understood", f"{base} 的回答看不懂") from error
 
@@ -265,8 +283,10 @@ def status() -> Status:
     if not _looking.acquire(blocking=seen is None):
         return seen  # somebody is looking; a hung service must not make everybody wait for it
     try:
-        seen = _look(base)
-        _statuses[base] = (time.monotonic(), seen)
+        looked_at, seen = _statuses.get(base, (0.0, None))  # somebody else may just have looked
+        if not seen or time.monotonic() - looked_at >= STATUS_KEPT_SECONDS:
+            seen = _look(base)
+            _statuses[base] = (time.monotonic(), seen)
         return seen
     finally:
         _looking.release()
@@ -274,9 +294,7 @@ def status() -> Status:
 
 def _look(base: str) -> Status:
     try:
-        response = _http(base).get(f"{base}/healthz", timeout=STATUS_SECONDS)
-        response.raise_for_status()
-        return status_from(response.json(), base)
+        return status_from(_http(base).get(f"{base}/healthz", timeout=STATUS_SECONDS).json(), base)
     except httpx.TimeoutException:
         return Status(False, base, "it does not answer in time", "没有及时应答")
     except (httpx.ConnectError, httpx.UnsupportedProtocol, httpx.InvalidURL):
@@ -286,6 +304,7 @@ def _look(base: str) -> Status:
 
 
 def _embedded_status() -> Status:
+    _queue().mend()
     running, waiting = _queue().counts()
     return Status(
         up=True, address=EMBEDDED, version=VERSION, pid=os.getpid(), running=running, waiting=waiting,

@@ -16,6 +16,7 @@ from compute.service.schema import Conditions, Event, Progress, Result, plain
 
 Report = Callable[..., None]  # (fraction, note="", partial=None)
 Work = Callable[[Report, Callable[[], bool]], Any]
+STUCK_SECONDS = 300.0  # beyond its limit, after which a job will not end
 MOST_EVENTS = 1000  # kept for a watcher that does not look; older progress is dropped first, and of partial results all but the newest
 
 
@@ -119,7 +120,7 @@ class JobQueue:
         self._changed = threading.Condition()
         self._waiting: deque[Job] = deque()
         self._running: dict[str, Job] = {}
-        self._threads = 0
+        self._workers: list[threading.Thread] = []
         self._typical_seconds = 1.0  # moving mean of finished runs, for Retry-After
 
     def submit(self, function: str, work: Work, *, wake: Callable[[], None], seed: int | None = None) -> Job:
@@ -129,12 +130,29 @@ class JobQueue:
             free = self.limits.running - len(self._running)
             if len(self._waiting) >= self.limits.waiting + max(free, 0):
                 raise Busy(len(self._waiting), self._retry_after())
+            if len(self._alive()) < self.limits.running:
+                self._hire()
             self._waiting.append(job)
-            if self._threads < self.limits.running:
-                self._threads += 1
-                threading.Thread(target=self._serve, name=f"{self._name}-{self._threads}", daemon=True).start()
             self._changed.notify()
         return job
+
+    def mend(self) -> bool:
+        """Starts threads again that ended by themselves. False where every thread hangs, which only another process can help."""
+        with self._changed:
+            for _ in range(min(len(self._waiting), self.limits.running - len(self._alive()))):
+                self._hire()
+            latest = time.monotonic() - STUCK_SECONDS
+            hung = [job for job in self._running.values() if job.started_at + job.limit_seconds < latest]
+            return len(hung) < self.limits.running
+
+    def _alive(self) -> list[threading.Thread]:
+        self._workers = [worker for worker in self._workers if worker.is_alive()]
+        return self._workers
+
+    def _hire(self) -> None:
+        worker = threading.Thread(target=self._serve, name=f"{self._name}-{len(self._workers) + 1}", daemon=True)
+        worker.start()
+        self._workers.append(worker)
 
     def cancel(self, job: Job, error: LabError | None = None) -> None:
         """Ends the job for its watcher now; harmless when it has ended."""
@@ -178,7 +196,10 @@ class JobQueue:
                 del self._running[job.id]
                 seconds = time.monotonic() - job.started_at
                 self._typical_seconds += 0.2 * (seconds - self._typical_seconds)
-            job.finish(end)
+            try:
+                job.finish(end)
+            except Exception as error:  # its watcher's ear, which hears of it at the next look
+                unforeseen(f"telling of the end of {job.function}", error)
             del job, end  # an idle thread must not keep a large result alive
 
     def _run(self, job: Job) -> Result | LabError:
@@ -189,5 +210,5 @@ class JobQueue:
             return Result(value, self._conditions(time.monotonic() - job.started_at, job.seed))
         except LabError as error:
             return error
-        except (Exception, SystemExit) as error:  # the one boundary: a mistake in a function must not end the thread
+        except BaseException as error:  # the one boundary: a mistake in a function must not end the thread
             return unforeseen(f"running {job.function}", error)

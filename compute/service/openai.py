@@ -112,7 +112,7 @@ def create(service: Service) -> FastAPI:
 KINDS = {
     "bad_input": (400, "invalid_request_error", None), "unknown_name": (400, "invalid_request_error", None),
     "no_model": (404, "invalid_request_error", "model_not_found"), "rate_limited": (429, "rate_limit_error", "rate_limit_exceeded"),
-    "busy": (503, "server_error", "overloaded"), "unavailable": (503, "server_error", "unavailable"),
+    "busy": (503, "server_error", "overloaded"), "out_of_memory": (503, "server_error", "out_of_memory"), "unavailable": (503, "server_error", "unavailable"),
 }  # fmt: skip
 """Code of ours → status, OpenAI's type and code. Everything else is a mistake of ours."""
 
@@ -353,6 +353,11 @@ def joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
     return parts[-1] | {"text": "".join(part["text"] for part in parts), "logprobs": logprobs}
 
 
+def said(event: dict[str, Any] | str) -> bytes:
+    """One event of a stream."""
+    return f"data: {event if isinstance(event, str) else json.dumps(event, ensure_ascii=False, separators=(',', ':'))}\n\n".encode()
+
+
 class Completing(Response):
     """Answers while somebody listens; the caller's leaving frees what the engine holds for it."""
 
@@ -395,8 +400,7 @@ class Completing(Response):
         await send({"type": "http.response.start", "status": 200, "headers": headers})
 
         async def say(*events: dict[str, Any] | str, more: bool = True) -> None:
-            lines = (event if isinstance(event, str) else json.dumps(event, ensure_ascii=False, separators=(",", ":")) for event in events)
-            await send({"type": "http.response.body", "body": "".join(f"data: {line}\n\n" for line in lines).encode(), "more_body": more})
+            await send({"type": "http.response.body", "body": b"".join(map(said, events)), "more_body": more})
 
         options = self.call.asked.stream_options
         counted = options is not None and options.include_usage

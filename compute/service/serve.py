@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+from contextlib import suppress
 
 import uvicorn
 
@@ -48,12 +49,14 @@ def serve(
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, lifespan="on", timeout_keep_alive=75, server_header=False,
         timeout_graceful_shutdown=int(limits.drain_seconds) + 2,
+        loop="asyncio", http="h11",  # the same everywhere: Ray brings others along, which uvicorn would take
     )  # fmt: skip
     # uvicorn raises the signal again when it has finished; by then it has been obeyed
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     os.environ[ADDRESS_VARIABLE] = reachable(listening)
-    print(f"compute service: http://{_shown(host)}:{listening.getsockname()[1]} (pid {os.getpid()})", flush=True)
+    with suppress(OSError):  # a full disk under the log is no reason not to serve
+        print(f"compute service: http://{_shown(host)}:{listening.getsockname()[1]} (pid {os.getpid()})", flush=True)
     DrainingServer(config).run(sockets=[listening])
     return 0
 

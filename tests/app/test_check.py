@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import pytest
@@ -73,6 +74,21 @@ def test_an_edited_digit_is_red_on_the_page(store):
     store.write_text(json.dumps(data), encoding="utf-8")
     told = table(visit(lang="zh"))["outcomes"]
     assert {key: each["verdict"] for key, each in told.items()} == {"anchor.ridge": "differs"} and "封签" in told["anchor.ridge"]["reason"]
+
+
+@pytest.mark.parametrize("lang, met, each, unchecked", [("zh", "达标", "看选哪个", "没有核对"), ("en", "met", "by choice", "not checked")])
+def test_the_acceptance_criteria_stand_on_the_page(lang, met, each, unchecked, store):
+    """Catches: a criterion that is not there, one that stays met on a number that somebody edited."""
+
+    def verdicts() -> list[str]:
+        (section,) = (body for body in (element.proto.body for element in visit(lang=lang).get("html")) if "lab-criteria" in body)
+        return re.findall(r'role="listitem"><b class="\w+">. ([^<]+)</b>', section)
+
+    assert verdicts() == [met, met, met, each]
+    data = json.loads(store.read_text(encoding="utf-8"))
+    data["entries"]["drafting.mtp.k2.t0.identical"]["value"] -= 1e-9
+    store.write_text(json.dumps(data), encoding="utf-8")
+    assert verdicts()[2] == unchecked
 
 
 def test_an_edited_array_is_red_on_the_page(store):

@@ -6,7 +6,8 @@ import pytest
 
 from app import prose
 from app.lesson import words
-from compute import numbers
+from components import text
+from compute import facts, numbers
 from compute.errors import UnknownName
 from compute.quantity import Quantity, Source
 
@@ -90,3 +91,28 @@ def test_a_text_is_made_anew_when_its_numbers_may_have_changed(named, monkeypatc
     assert '<span class="lab-v">2</span>' in last and next(said, None) is None, "made once for each state"
     named(Quantity(1, "count", "computed", "x"))
     assert words("zh")("kind.computed") in md("now [[x]]", "zh"), "not the English card"
+
+
+def test_chinese_in_english_prose_is_marked_as_chinese():
+    """Catches: a screen reader that spells 小王 in an English voice, marks inside code or a formula, marks in a Chinese text."""
+    assert md("it goes on with 小王, “高兴” 。") == 'it goes on with <span lang="zh-CN">小王</span>, “<span lang="zh-CN">高兴</span>” 。'
+    assert md("`小王` and \\(小\\)") == "`小王` and $小$"
+    assert md("接着写“小王”。", "zh") == "接着写“小王”。"
+
+
+def test_a_chinese_card_has_no_english_conditions(named):
+    """Catches: self_reported = True and "confirmed in a stored copy" on a Chinese page."""
+    named(Quantity(2.0, "×", "quoted", source=Source("Paper"), conditions={"self_reported": True, "verified": "confirmed in a stored copy of the text"}))
+    assert all(part in md("[[x]]", "zh") for part in ("自报：是", "核实情况：对过存下的正文"))
+    prose._markdown.cache_clear()
+    assert all(part in md("[[x]]", "en") for part in ("self&#45;reported &#61; yes", "verified &#61; confirmed in a stored copy of the text"))
+
+
+def test_what_sources_say_has_a_chinese_wording():
+    """Catches: a note or a state of verification that was added or reworded in data/ and would stand in English on Chinese cards."""
+    known = text._given()["said"]
+    authors = {row["source"].get("authors", "") for table in facts.papers().values() if isinstance(table, dict) for row in table.values()}
+    notes = {q.source.note for q in numbers.quoted_names().values() if q.source} - authors - {""}
+    verified = {q.conditions["verified"] for q in numbers.quoted_names().values() if "verified" in q.conditions}
+    assert len(notes) > 20 and len(verified) > 3 and (notes | verified) - set(known) == set()
+    assert text._given()["zh"].keys() == text._given()["en"].keys()

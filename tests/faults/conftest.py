@@ -13,7 +13,6 @@ from collections.abc import Iterator
 import pytest
 
 from tests.browser.conftest import Server, end, start_web
-from tests.service.conftest import _shared, server, start, use  # noqa: F401
 
 
 NOBODY = "http://127.0.0.1:9"
