@@ -48,6 +48,7 @@ FRAMEWORK = {  # what the framework calls parts of the page, in English whatever
     "sidebar": "Sidebar", "collapse": "Collapse sidebar", "expand": "Expand sidebar", "open": "Open", "close": "Close", "suggestions": "Suggestions",
     "more": "Increment", "less": "Decrement",
 }  # fmt: skip
+ONE_MOVE_SECONDS = 1.5  # a slider that moves on within this long is still on its way: the ghost stays where it set out
 REDRAW_SECONDS = 0.5  # between two pictures of a live run under way
 
 _head = st.components.v2.component(
@@ -259,7 +260,12 @@ def _params(widget, key: str, base: dict[str, Any], state: dict[str, Any]) -> An
         _write_url(key, base, state)
         return _params(widget, key, base, state)
     if params != state["current"]:
-        state["previous"], state["current"] = state["current"], params
+        before, now = state["current"], time.monotonic()
+        moved = before and [field.name for field in fields(params) if getattr(params, field.name) != getattr(before, field.name)]
+        slid = moved and [control.field for control in widget.controls if isinstance(control, (controls.Range, controls.Stops))]
+        if not (slid and moved[0] in slid and moved == state.get("moved") and now - state["moved_at"] < ONE_MOVE_SECONDS):
+            state["previous"] = before
+        state.update(current=params, moved=moved, moved_at=now)
     return params
 
 

@@ -67,6 +67,17 @@ def test_a_link_opens_the_same_state_in_either_language():
         assert words in html(at)
 
 
+@pytest.mark.parametrize("pause, before", [(1e9, 1), (0.0, 4)])
+def test_the_ghost_of_a_slider_is_where_it_set_out(monkeypatch, pause, before):
+    """Catches: arrow keys held on a slider, whose picture is then compared with the stop before the last."""
+    monkeypatch.setattr(frame, "ONE_MOVE_SECONDS", pause)
+    at = page()
+    for batch in (2, 4, 8):
+        at.select_slider(key="roofline-placer.2.batch").set_value(batch)
+        ran(at.run())
+    assert at.session_state["instruments"]["page", "roofline-placer.2"]["previous"].batch == before
+
+
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
