@@ -14,6 +14,7 @@ Body: Markdown as in app/prose.py, and directives on a line of their own:
 
     ::roofline-placer chip=h100-sxm batch=58     an instrument, opened with these parameters
     ::quiz                                       the lesson's quiz (quiz.toml); at the end if no line says where
+    ::takeaways                                  the sentences to keep of all other lessons, as a list in the text
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from compute.errors import BrokenData
 HERE = Path(__file__).parent
 LESSONS = Path(os.environ.get("INFERENCE_LAB_LESSONS", HERE / "lessons"))
 DIRECTIVE = re.compile(r"::([a-z][a-z0-9-]*)((?:\s+\S.*)?)\s*")
+TAKEAWAYS = "::takeaways"
 FENCE = re.compile(r"\s*(```|~~~)")
 REQUIRED = {"title": str, "question": str, "minutes": int, "hero": str, "hero_caption": str, "takeaway": str}
 
@@ -177,7 +179,7 @@ def _parts(body: str, name: str):
     for line in body.split("\n"):
         fenced ^= bool(FENCE.match(line))
         directive = None if fenced else DIRECTIVE.fullmatch(line)
-        if directive is None:
+        if directive is None or line.strip() == TAKEAWAYS:
             lines.append(line)
             continue
         if text := "\n".join(lines).strip():

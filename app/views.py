@@ -14,7 +14,7 @@ import streamlit as st
 from streamlit.errors import FragmentHandledException
 
 from app import prose, question_box, quiz
-from app.lesson import Entry, Instrument, Lesson, Prose, from_heading, load, words
+from app.lesson import TAKEAWAYS, Entry, Instrument, Lesson, Prose, existing, from_heading, load, words
 from components import frame, reader, widget
 from compute.errors import BrokenData, LabError
 from compute.functions import complaint
@@ -91,7 +91,7 @@ def _body(text: Lesson) -> None:
         nonlocal awaited
         if isinstance(part, Prose):
             waits, awaited = awaited, False
-            prose_part(position, part, text.lang, waits)
+            prose_part(position, Prose(part.text.replace(TAKEAWAYS, takeaways(text))) if TAKEAWAYS in part.text else part, text.lang, waits)
             return
         seen[part.widget] += 1
         with st.container(key=f"lab-instrument-{position}"):
@@ -115,6 +115,17 @@ def _ending(text: Lesson) -> None:
     _part("takeaway", text.lang, takeaway, text)
     _part("quiz", text.lang, ask, text)
     _part("question", text.lang, question_box.show, text.slug, text.lang)
+
+
+def takeaways(text: Lesson) -> str:
+    """What the other lessons leave to be kept, as a Markdown list."""
+    colon, rows = "：" if text.lang == "zh" else ": ", []
+    for entry in existing():
+        if entry.slug != text.slug:
+            with suppress(BrokenData):
+                each = load(entry.slug, text.lang)
+                rows.append(f"- [{f'{entry.number} {each.title}'.strip()}](/{entry.slug}?lang={text.lang}){colon}{each.takeaway}")
+    return "\n".join(rows)
 
 
 def _part(name: str, lang: str, show: Callable[..., None], *arguments) -> None:
