@@ -12,7 +12,9 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http.cookiejar import DefaultCookiePolicy
 from pathlib import Path
@@ -86,15 +88,9 @@ def until(found, seconds: float = 20):
     raise AssertionError("did not come within time")
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    if not NGINX:
-        pytest.skip("no nginx here: `python3 run.py test` installs it where apt may be used, or apt install nginx-light")
-    folder = tmp_path_factory.mktemp("nginx")
-    lessons = write_lessons(folder / "lessons", "first")
-    with ThreadPoolExecutor() as pool:
-        started = list(pool.map(lambda _: start_web(NOBODY, INFERENCE_LAB_LESSONS=str(lessons)), range(2)))
-    servers = {urlsplit(url).netloc: process for url, process in started}
+@contextmanager
+def proxied(folder: Path, servers: list[str]) -> Iterator[tuple[str, subprocess.Popen]]:
+    """nginx with deploy/nginx.conf before two servers (host:port): its address and its process."""
     port = free_port()
     text = (ROOT / "deploy" / "nginx.conf").read_text(encoding="utf-8")
     for written, here in (("listen 8501", f"listen 127.0.0.1:{port}"), ("/var/cache/nginx", str(folder)),
@@ -109,11 +105,25 @@ def cluster(tmp_path_factory):
     try:
         until(lambda: nginx.poll() is not None or answers(url))
         assert nginx.poll() is None, nginx.stderr.read().decode()
-        with httpx.Client(base_url=url, headers={"origin": url}) as client:
+        yield url, nginx
+    finally:
+        end(nginx)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    if not NGINX:
+        pytest.skip("no nginx here: `python3 run.py test` installs it where apt may be used, or apt install nginx-light")
+    folder = tmp_path_factory.mktemp("nginx")
+    lessons = write_lessons(folder / "lessons", "first")
+    with ThreadPoolExecutor() as pool:
+        started = list(pool.map(lambda _: start_web(NOBODY, INFERENCE_LAB_LESSONS=str(lessons)), range(2)))
+    servers = {urlsplit(url).netloc: process for url, process in started}
+    try:
+        with proxied(folder, list(servers)) as (url, _), httpx.Client(base_url=url, headers={"origin": url}) as client:
             client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=[]))
             yield Cluster(url, servers, folder / "access.log", client)
     finally:
-        end(nginx)
         for process in servers.values():
             end(process)
 
