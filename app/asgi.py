@@ -35,6 +35,7 @@ from app import lesson, present, shell, views  # noqa: E402
 from app.doors import Doors  # noqa: E402
 from components import theme, widgets  # noqa: E402
 from components.text import LANGUAGES  # noqa: E402
+from compute import aside  # noqa: E402
 from compute.errors import LabError  # noqa: E402
 
 STYLES = "style.css"
@@ -175,11 +176,13 @@ def explain(error: Exception) -> bool:
 
 @asynccontextmanager
 async def lifespan(_):
+    aside.start()
     for problem in shell.problems():
         log.error("%s", problem)
     gc.collect()
     gc.freeze()
     yield {}
+    aside.stop()
 
 
 def require() -> None:

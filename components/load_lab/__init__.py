@@ -12,16 +12,15 @@ from pydantic import Field
 
 from components import Guess, Live, Readout, Scene, Stage, View, Widget, parameters
 from components.controls import Choice, Stops
-from components.load_lab import rates
-from components.load_lab.rates import CUSTOMERS, GRID, SHARE, Closed, Curve, Histogram, Setting
 from components.text import Words, amount, digits, short
-from compute import facts, judged
+from compute import aside, facts, judged
 from compute.batching import POLICIES, PolicyName
 from compute.calibrated import WEIGHT_BITS, Error, Precision
 from compute.facts import ModelName
 from compute.quantity import Quantity
-from compute.serving import WORKLOADS, Percentile, Run, Theory
+from compute.serving import WORKLOADS, Percentile, Run, Theory, rates
 from compute.serving.load import Budget, ClockName, Rate, Requests, Seed, Slots, Target
+from compute.serving.rates import CUSTOMERS, GRID, SHARE, Closed, Curve, Histogram, Setting
 from compute.serving.requests import KINDS
 
 HERE = 3000  # requests that are simulated as soon as a control moves; more are a run on the service
@@ -98,15 +97,14 @@ def run(params: Params, answer: Mapping[str, Any] | None = None) -> Result:
     """answer: what serving.run says of all requests. Raises BadInput, Refused and UnknownName."""
     p = params
     if p.mode != "service":
-        theory = tuple(rates.queue(p.mode, rho, p.seed) for rho in rates.LOADS)
+        *theory, mine = aside.call(rates.queues, p.mode, (*rates.LOADS, p.rho), p.seed)
         closed = tuple(rates.closed(p.mode, rho) for rho in rates.FINE)
-        found = rates.queue(p.mode, p.rho, p.seed).run
-        return Result(p, found, theory=theory, closed=closed, exact=rates.closed(p.mode, p.rho) if p.rho < 1 else None)
+        return Result(p, mine.run, theory=tuple(theory), closed=closed, exact=rates.closed(p.mode, p.rho) if p.rho < 1 else None)
     targets = p.ttft_target, p.tpot_target
     few = setting(p, p.requests if p.requests <= HERE else FIRST)
-    found = _ANSWER.validate_python(answer) if answer is not None else rates.judged(few, p.rate, *targets)
-    spread = () if found.verdict == "overload" else rates.waits(few, p.rate, *targets)
-    curve = rates.curve(setting(p, min(p.requests, FIRST)), *targets)
+    found = _ANSWER.validate_python(answer) if answer is not None else aside.call(rates.judged, few, p.rate, *targets)
+    spread = () if found.verdict == "overload" else aside.call(rates.waits, few, p.rate, *targets)
+    curve = aside.call(rates.curve, setting(p, min(p.requests, FIRST)), *targets)
     return Result(
         p, found, spread, curve, error=rates.server(few).price.error, live=answer is not None,
         first_error=judged.first_token_error(rates.usual_prompt(p.workload)) if p.clock == "calibrated" else None,
@@ -196,7 +194,7 @@ def _at(point: Percentile | None) -> list[float | None]:
 
 def _service(result: Result, before: Result | None, words: Words, lang: str) -> dict[str, Any]:
     p, run, curve = result.params, result.run, result.curve
-    old = before.curve if before is not None and before.curve is not None and before.curve is not curve else None
+    old = before.curve if before is not None and before.curve is not None and before.curve != curve else None
     return _common(result, words) | {
         "mode": "service", "field": "rate", "x": p.rate, "old": before.params.rate if before is not None and before.params.rate != p.rate else None,
         "capacity": curve.capacity, "top": 1.25 * curve.capacity,

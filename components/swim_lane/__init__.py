@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -51,7 +52,7 @@ class Result:
     mark: Literal["computed", "live"] = "computed"
     conditions: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def summaries(self) -> tuple[Summary, ...]:
         return tuple(map(summary, self.traces))
 

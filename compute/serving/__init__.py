@@ -6,6 +6,7 @@
     waits.py      percentiles and shares of many waits, and how sure they are
     load.py       one rate: waits, goodput, Little's law, the queue; or overload, and how fast it grows
     knee.py       many rates: up to which the targets are met, and up to which the queue stays
+    rates.py      what the load lab draws of a setting: one rate, its curve of rates, how waits are spread; each made once
     theory.py     one server, M/M/1 and M/D/1: the same simulation beside the closed form
 
 Rates are requests a second, times seconds, lengths tokens.

@@ -11,10 +11,11 @@ import pydantic
 import pytest
 
 from components import Scene
-from components.load_lab import HERE, WIDGET, Params, rates, setting
+from components.load_lab import HERE, WIDGET, Params, setting
 from components.text import LANGUAGES
 from compute import calibrated, functions, serving
 from compute.errors import BadInput, Refused
+from compute.serving import rates
 
 from .test_schemes import NODE
 

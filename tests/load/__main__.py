@@ -47,7 +47,7 @@ async def watched(url: str, web: int, service: int, learners: int, seconds: floa
     """The class, the seconds it took, what it cost, and the memory meanwhile."""
 
     def cpu() -> dict[str, float]:
-        return {"web": servers.cpu_seconds(web), "service": servers.cpu_seconds(service), "client": time.process_time()}
+        return {"web": servers.cpu_seconds(web), "beside": sum(map(servers.cpu_seconds, servers.children(web))), "service": servers.cpu_seconds(service), "client": time.process_time()}
 
     before, began, samples = cpu(), time.monotonic(), []
 

@@ -17,7 +17,7 @@ from tests.load.page import ENDED, Page, key_of
 
 THINK_SECONDS = (2.0, 5.0)
 PATIENCE_SECONDS = {"open": 60.0, "answer": 60.0, "change": 60.0, "generate": 120.0}
-TURNS_PAGE, RELOADS = 0.06, 0.02  # of what a learner does
+TURNS_PAGE, RELOADS, ANSWERS = 0.03, 0.01, 0.25  # of what a learner does
 LONGEST_TOLD = 160
 GENERATES = {"kv-stepper", "truncation-explorer", "sharing", "replay", "greedy-stepper"}  # instruments whose live run writes texts
 ALERT = re.compile(r'<p class="(lab-refusal|lab-complaint)" role="alert">(.*?)</p>', re.S)
@@ -92,7 +92,7 @@ class Learner:
                 asked = True
                 key = self.draw.choice(sorted(writers))
                 await self._do(socket, page, "generate", key, page.rerun(fragment=writers[key].fragment, pressed=writers[key].element.id))
-            elif questions and (not controls or self.draw.random() < 0.5):
+            elif questions and (not controls or self.draw.random() < ANSWERS):
                 key = self.draw.choice(sorted(questions))
                 await self._do(socket, page, "answer", key, page.rerun(fragment=questions[key].fragment, pressed=questions[key].element.id))
                 asked = False

@@ -49,7 +49,7 @@ def slope(samples: list[Sample]) -> float:
 
 
 def block(server: str, learners: int, seconds: float, log: Log, cpu: dict[str, float], before: int, samples: list[Sample]) -> dict[str, Any]:
-    """One class on one server. cpu: seconds of web, service and client; before: resident bytes of the web process when nobody had come."""
+    """One class on one server. cpu: seconds of the web process, of what it started, of service and client; before: resident bytes of the web process when nobody had come."""
     by_kind = {kind: [deed for deed in log.deeds if deed.kind == kind] for kind in KINDS}
     after = samples[-1].web if samples else before
     return {

@@ -156,6 +156,10 @@ def queue(kind: str, rho: float, seed: int) -> Theory:
     return serving.queue(kind, rho, 1.0, CUSTOMERS, seed)
 
 
+def queues(kind: str, loads: tuple[float, ...], seed: int) -> list[Theory]:
+    return [queue(kind, rho, seed) for rho in loads]
+
+
 @dataclass(frozen=True)
 class Closed:
     """Of an endless queue, by formula: mean number in the system, mean and 99th percentile of the time in it, in services."""

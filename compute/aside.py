@@ -1,0 +1,100 @@
+"""Pure Python that takes long, in a process beside the pages: in theirs it would hold up every other learner. One call at a time.
+
+`start` is for the web server; where nobody started it, or it fails, functions run where they are called.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from compute.errors import LabError
+
+ROOT = Path(__file__).resolve().parents[1]
+NICE = 5  # between the pages and the models
+
+P, T = ParamSpec("P"), TypeVar("T")
+_turn = threading.Lock()
+_started = False
+_worker: subprocess.Popen | None = None
+
+
+def start() -> None:
+    global _started
+    with _turn:
+        _started = True
+        _begin()
+
+
+def stop() -> None:
+    global _started
+    with _turn:
+        _started = False
+        _end()
+
+
+def call(function: Callable[P, T], *arguments: Any) -> T:
+    """function(*arguments): a function of a module in compute/ that needs nothing but its arguments and keeps what it likes. Raises
+    the LabError that it raises."""
+    if _started:
+        with _turn:
+            try:
+                return _ask(function, arguments)
+            except (OSError, EOFError, pickle.PickleError, AttributeError):  # AttributeError: cannot be pickled
+                _end()
+    return function(*arguments)
+
+
+def _ask(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    worker = _worker if _worker and _worker.poll() is None else _begin()
+    worker.stdin.write(pickle.dumps((function, arguments)))
+    worker.stdin.flush()
+    answer = pickle.load(worker.stdout)
+    if isinstance(answer, LabError):
+        raise answer
+    return answer
+
+
+def _begin() -> subprocess.Popen:
+    global _worker
+    _worker = subprocess.Popen([sys.executable, "-m", "compute.aside"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    return _worker
+
+
+def _end() -> None:
+    global _worker
+    if _worker:
+        _worker.kill()
+        _worker.communicate()
+        _worker = None
+
+
+def serve() -> None:
+    """Answers until the pages are gone. An error that nobody foresaw ends it; the pages then run the same call and tell of it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the pages
+    if hasattr(os, "nice"):  # not on Windows
+        os.nice(NICE)
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a function prints is no answer
+    while True:
+        try:
+            function, arguments = pickle.load(sys.stdin.buffer)
+        except EOFError:
+            return
+        try:
+            answer = function(*arguments)
+        except LabError as refusal:
+            answer = refusal
+        answers.write(pickle.dumps(answer))
+        answers.flush()
+
+
+if __name__ == "__main__":
+    serve()
