@@ -123,7 +123,7 @@ def _precompute(args) -> int:
     from compute import precompute
 
     _wait_politely()
-    return precompute.main(only=args.only, force=args.force)
+    return precompute.main(only=args.only, force=args.force, ray=args.ray)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -157,6 +157,7 @@ def main(argv: list[str] | None = None) -> int:
     p = commands.add_parser("precompute", help="make the stored numbers again whose inputs changed")
     p.add_argument("--only", default="", metavar="PREFIX")
     p.add_argument("--force", action="store_true", help="also those whose inputs did not change")
+    p.add_argument("--ray", nargs="?", const="", metavar="ADDRESS", help="on all machines of a Ray cluster; without an address the one that runs here, or all cores")
     p.set_defaults(run=_precompute)
     p = commands.add_parser("verify", help="recompute every stored number and compare")
     p.add_argument("--only", default="")
@@ -173,13 +174,13 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read has read enough, as head does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except KeyboardInterrupt:
     except (MemoryError, OSError, RuntimeError) as e:
         if (code := lacking(e)) is None:
             raise
         print(Internal(code).message("en"), file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # it may be what is full
         return 1
+    except KeyboardInterrupt:
         goes_on = "; what was stored stays, and the same command goes on from there" if args.command == "precompute" else ""
         print(f"stopped{goes_on}", file=sys.stderr)
         return 130

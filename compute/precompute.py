@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from compute import facts, measures
-from compute.errors import BrokenData, LabError
+from compute.errors import BadInput, BrokenData, LabError
 from compute.measures.job import Job, Report, Value, as_stored, digest, nobody
 
 STORE = facts.DATA / "precomputed.json"
@@ -190,34 +190,90 @@ def seal(entry: Mapping[str, Any]) -> str:
 # ---- making
 
 
-def precompute(only: str = "", force: bool = False, path: Path | None = None, say: Callable[[str], None] = print) -> list[str]:
+Made = tuple[Job, dict[str, Value] | LabError]
+Runner = Callable[[list[Job]], Iterator[Made]]
+
+
+def in_turn(jobs: list[Job]) -> Iterator[Made]:
+    for index, job in enumerate(jobs):
+        yield job, made_or_not(job, progress(f"{index + 1}/{len(jobs)} {job.keys[0]}"))
+
+
+def made_or_not(job: Job, report: Report = nobody) -> dict[str, Value] | LabError:
+    try:
+        return measures.run(job, report)
+    except LabError as reason:
+        return reason
+
+
+def on_ray(address: str = "") -> Runner:
+    """Makes the jobs on a Ray cluster, whose machines have the same files as this one; those that read the store are made here, at
+    the end. A job is given as many cores as it would use here, since sums over other threads differ in their last digits.
+    address: "" for the cluster that runs on this machine, or else one of this machine alone. Raises BadInput."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    try:
+        import ray
+    except ImportError:
+        raise BadInput("ray", address or "auto", "the package is missing; pip install -r requirements-cluster.txt",
+                       "没有装这个包；请运行 pip install -r requirements-cluster.txt") from None  # fmt: skip
+    from compute.engine.device import cores
+
+    threads = int(os.environ.get("OMP_NUM_THREADS") or cores())
+    try:
+        ray.init(address or None, ignore_reinit_error=True, include_dashboard=None if address else False, log_to_driver=False)
+    except ConnectionError:
+        raise BadInput("ray", address, "no cluster answers there; start one with ray start --head", "那里没有集群；请先运行 ray start --head") from None
+    there = {"PYTHONPATH": str(facts.DATA.parent), "OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
+    far = ray.remote(num_cpus=threads, runtime_env={"env_vars": there})(made_or_not)
+
+    def run(jobs: list[Job]) -> Iterator[Made]:
+        asked = {far.remote(job): job for job in jobs if job.measure not in measures.AT_HOME}
+        waited = list(asked)
+        while waited:
+            (done,), waited = ray.wait(waited)
+            yield asked[done], ray.get(done)
+        yield from in_turn([job for job in jobs if job.measure in measures.AT_HOME])
+
+    return run
+
+
+def precompute(
+    only: str = "", force: bool = False, path: Path | None = None, say: Callable[[str], None] = print, run: Runner = in_turn
+) -> list[str]:  # fmt: skip
     """Runs what changed, storing after each job, so that an interrupted run goes on where it stopped. Returns what could
     not be made, with the reason."""
     path = path or STORE
-    chosen, claims, failed, unchanged = measures.wanted(only), {}, [], 0
-    for index, job in enumerate(chosen):
+    chosen, due, claims, failed = measures.wanted(only), {}, {}, []
+    for job in chosen:
         try:
             inputs = job.inputs()
-            if job.measure != "claims" and not force and all(stored(path).get(key, {}).get("inputs") == inputs for key in job.keys):
-                unchanged += 1
-                continue
-            began = time.perf_counter()
-            values = measures.run(job, progress(f"{index + 1}/{len(chosen)} {job.keys[0]}"))
         except LabError as reason:
-            failed.append(f"{', '.join(job.keys)}: {reason.message('en')}")
+            failed.append(not_made(job, reason))
             continue
+        if job.measure == "claims" or force or any(stored(path).get(key, {}).get("inputs") != inputs for key in job.keys):
+            due[job.keys] = inputs
+    ran, began = 0, time.perf_counter()
+    for job, made in run([job for job in chosen if job.keys in due]):
+        if isinstance(made, LabError):
+            failed.append(not_made(job, made))
+            continue
+        ran += 1
         if job.measure == "claims":
-            claims |= {key: _entry(job, key, value, inputs, path) for key, value in values.items()}
+            claims |= {key: _entry(job, key, value, due[job.keys], path) for key, value in made.items()}
             continue
         with _alone(path):  # with the recordings, which another run's sweep must not find without their entries
-            _write(path, {key: _entry(job, key, value, inputs, path) for key, value in values.items()})
-        say(f"{index + 1}/{len(chosen)} {job.keys[0]}{f' and {len(job.keys) - 1} more' * (len(job.keys) > 1)}: {time.perf_counter() - began:.1f} s")
+            _write(path, {key: _entry(job, key, value, due[job.keys], path) for key, value in made.items()})
+        say(f"{ran}/{len(due)} {job.keys[0]}{f' and {len(job.keys) - 1} more' * (len(job.keys) > 1)}: {time.perf_counter() - began:.1f} s")
+        began = time.perf_counter()
     with _alone(path):
         _write(path, claims, whole=not only.lstrip("=~"))
         _sweep(path, {key for job in chosen for key in job.keys}, whole=not only.lstrip("=~"))
-    ran = len(chosen) - unchanged - len(failed)
-    say(f"{len(chosen)} jobs: {ran} run, {unchanged} unchanged, {len(failed)} failed; {len(stored(path))} entries in {_name(path)}")
+    say(f"{len(chosen)} jobs: {ran} run, {len(chosen) - ran - len(failed)} unchanged, {len(failed)} failed; {len(stored(path))} entries in {_name(path)}")
     return failed
+
+
+def not_made(job: Job, reason: LabError) -> str:
+    return f"{', '.join(job.keys)}: {reason.message('en')}"
 
 
 def _entry(job: Job, key: str, value: Value, inputs: str, path: Path) -> dict[str, Any]:
@@ -329,11 +385,11 @@ def progress(what: str) -> Report:
     return lambda fraction, note: print(f"\r{what} {fraction:4.0%} {note}\033[K", end="" if fraction < 1 else "\r\033[K", file=sys.stderr, flush=True)
 
 
-def main(only: str = "", force: bool = False) -> int:
+def main(only: str = "", force: bool = False, ray: str | None = None) -> int:
     if not measures.wanted(only):
         print(f"no stored number begins with {only!r}", file=sys.stderr)
         return 2
-    failed = precompute(only, force)
+    failed = precompute(only, force, run=in_turn if ray is None else on_ray(ray))
     for line in failed:
         print(f"not made: {line}", file=sys.stderr)
     return 3 if failed else 0

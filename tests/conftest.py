@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ |= {"UVICORN_LOOP": "asyncio", "UVICORN_HTTP": "h11"}  # as it is installed to run; Ray brings others along
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLE_LESSONS = ROOT / "tests" / "app" / "lessons"
 

@@ -53,9 +53,16 @@ def test_torch_stays_in_the_engine(package):
             assert package not in imported(path) or where.startswith(may), where
 
 
+def test_ray_stays_where_the_cluster_is():
+    """Catches a service, a page or a formula that needs the optional package."""
+    may = {"compute/service/cluster.py", "compute/precompute.py"}
+    found = {path.relative_to(ROOT).as_posix() for folder in LEFT_OF for path in files(folder) if "ray" in imported(path)}
+    assert found == may
+
+
 def test_the_web_process_never_loads_torch():
     """Catches an import that reaches torch in a roundabout way: the whole app is imported and looked at."""
-    code = "import app.asgi, sys; sys.exit(' '.join(m for m in ('torch', 'transformers', 'gguf') if m in sys.modules) or None)"
+    code = "import app.asgi, sys; sys.exit(' '.join(m for m in ('torch', 'transformers', 'gguf', 'ray') if m in sys.modules) or None)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-400:]
 

@@ -17,7 +17,8 @@ LOCKS = {path.name: pins(path.read_text(encoding="utf-8")) for path in sorted(RO
 
 def requirements(name: str) -> list[Requirement]:
     lines = [line.split("#")[0].strip() for line in (ROOT / name).read_text(encoding="utf-8").splitlines()]
-    return [Requirement(line) for line in lines if line]
+    included = [one for line in lines if line.startswith("-r ") for one in requirements(line.removeprefix("-r "))]
+    return included + [Requirement(line) for line in lines if line and not line.startswith("-r ")]
 
 
 def locked(name: str) -> list[Requirement]:

@@ -1,5 +1,6 @@
 """Making the stored numbers: what runs again, what survives an interruption, what is swept, and timings beside them."""
 
+import ast
 import json
 import subprocess
 import sys
@@ -118,6 +119,17 @@ def test_two_runs_at_once_keep_each_others_entries(toy, monkeypatch):
     assert set(precompute.stored()) == {"toy.value", "toy.names", "other.value"}
     precompute.precompute(say=lambda line: None)
     assert set(precompute.stored()) == {"toy.value", "toy.names"}, "a whole run drops what nothing makes"
+
+
+def test_what_reads_the_store_is_made_where_it_is():
+    """Catches a measure that another machine would make from what is stored there."""
+    reads = {"acceptance", "claims", "distributions", "numbers", "precompute"}  # modules of compute that read it
+    for module in measures.MODULES:
+        tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
+        named = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == "compute" for alias in node.names}
+        named |= {node.module.split(".")[1] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("compute.")}
+        assert not named & reads or set(module.MEASURES) <= measures.AT_HOME, module.__name__
+    assert {"claims", "speculative.rules"} <= measures.AT_HOME
 
 
 RUN = """

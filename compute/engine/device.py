@@ -79,5 +79,11 @@ def cores() -> int:
 
 
 def threads_for(bytes_per_token: int) -> int:
-    """How many threads decode fastest for a model that reads this many bytes of weights per token."""
-    return 1 if bytes_per_token < SMALL_MODEL_BYTES else cores()
+    """How many threads decode fastest for a model that reads this many bytes of weights per token; at most as many as OMP_NUM_THREADS
+    says, which Ray sets to the cores of a replica."""
+    return 1 if bytes_per_token < SMALL_MODEL_BYTES else int(os.environ.get("OMP_NUM_THREADS") or cores())
+
+
+def check_computes(name: str = "auto") -> None:
+    """Raises what torch raises when the device computes no more: after an illegal access a GPU refuses everything to this process."""
+    torch.ones(1, device=choose_device(name)).sum().item()

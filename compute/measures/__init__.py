@@ -20,6 +20,8 @@ from compute.measures.job import Job, Report, Value, nobody
 MODULES = (models, kv, distributions, sampling, speculative, drafting, batching, sharing, prefix, layers, moe, quantize, architecture, serving, lab, claims)  # claims last: some are about what is stored
 MEASURES: dict[str, Callable[..., dict[str, Value]]] = {name: measure for module in MODULES for name, measure in module.MEASURES.items()}
 
+AT_HOME = {"claims", *speculative.MEASURES}  # they read what is stored, so they are made where the store is, after the others
+
 
 def jobs() -> list[Job]:
     return [job for module in MODULES for job in module.jobs()]
