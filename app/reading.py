@@ -67,7 +67,8 @@ def source(paper: str) -> dict[str, str]:
     if not rows:
         raise KeyError(f"no paper {paper!r} in data/papers.toml")
     found = rows[0]["source"]
-    where = [found["authors"], found["venue"], str(found["year"])]
+    year = str(found["year"])
+    where = [found["authors"], found["venue"], "" if year in found["venue"] else year]
     return {"title": found["title"], "who": ", ".join(each for each in where if each), "url": found["url"]}
 
 

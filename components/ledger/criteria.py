@@ -19,7 +19,7 @@ STYLE = """
 .lab-criteria b { font-weight: 600; }
 .lab-criteria .met { color: var(--lab-accepted); }
 .lab-criteria .not_met { color: var(--lab-rejected); }
-.lab-criteria a { font-size: 0.875rem; }
+.lab-criteria a { font-size: 0.875rem; color: var(--lab-accent); }
 .lab-criteria details { grid-column: 2 / -1; }
 .lab-criteria details div { columns: 19rem; column-gap: 32px; font-size: 13px; padding-top: 8px; }
 .lab-criteria details span { display: grid; grid-template-columns: 1.2rem 1fr auto; break-inside: avoid; line-height: 1.9; border-bottom: 1px solid var(--lab-hairline); }
