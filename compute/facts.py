@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 from typing import Annotated, Any, Callable, Mapping
 
@@ -99,6 +99,19 @@ def _read(path: Path, read: Callable[..., Any], *args: Any) -> Any:
         return BrokenData(where, e.message("en").rstrip("."), e.message("zh").rstrip("。"))
 
 
+def made_of(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Around what is made of one file in data/: a key that the file lacks is told with its name."""
+
+    def around(read: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(read)
+        def whole(*args: Any) -> Any:
+            return _whole(_read(DATA / name, read, *args))
+
+        return whole
+
+    return around
+
+
 @cache
 def _models() -> dict[str, ModelShape | BrokenData]:
     found = {path.stem: _read(path, _read_model, path) for path in sorted((DATA / "models").glob("*.json"))}
@@ -127,7 +140,10 @@ def _read_model(path: Path) -> ModelShape:
 @cache
 def _chips() -> dict[str, Chip | BrokenData]:
     path = DATA / "chips.toml"
-    return {id: _read(path, _read_chip, id, row) for id, row in read_toml(path).items()}
+    found = {id: _read(path, _read_chip, id, row) for id, row in read_toml(path).items()}
+    if not found:
+        raise BrokenData("data/chips.toml", "no chip is there", "里面没有卡")
+    return found
 
 
 def published_chips() -> dict[str, Chip]:
@@ -219,6 +235,7 @@ class MeasuredRun:
 
 
 @cache
+@made_of("measured-public.toml")
 def public_runs() -> tuple[MeasuredRun, ...]:
     """Published whole-engine throughputs of one card in which decoding rules (at least four times as many tokens out as in)."""
     data = read_toml(DATA / "measured-public.toml")
@@ -329,6 +346,7 @@ class SpeculationPrompt:
 
 
 @cache
+@made_of("speculation-prompts.toml")
 def speculation_prompts(target: str) -> tuple[SpeculationPrompt, ...]:
     """The 16 prompts of data/speculation-prompts.toml for a target, "smollm2-135m" or "mini-256"."""
     sets = read_toml(DATA / "speculation-prompts.toml")

@@ -63,6 +63,7 @@ def kind(shape: ModelShape) -> Kind:
 
 
 @cache
+@facts.made_of("measured-public.toml")
 def judgements() -> tuple[Judgement, ...]:
     data = facts.read_toml(facts.DATA / "measured-public.toml")
     made = []

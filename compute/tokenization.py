@@ -7,7 +7,6 @@ GGUF file where that was fetched, ours in the checkpoint. Nothing is loaded befo
 from __future__ import annotations
 
 import codecs
-import tomllib
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Annotated, Any, Mapping
 
 from pydantic import Field
 
+from compute import facts
 from compute.errors import BadInput, BrokenData, Unavailable, UnknownName
 from compute.quantity import Quantity, Source
 
@@ -51,8 +51,9 @@ class Known:
 
 
 @cache
+@facts.made_of("tokenizers.toml")
 def known() -> dict[str, Known]:
-    table = tomllib.loads((ROOT / "data" / "tokenizers.toml").read_text(encoding="utf-8"))
+    table = facts.read_toml(facts.DATA / "tokenizers.toml")
     return {
         id: Known(id, row["name"], row["base"], row["added"], row["licence"], row["read_from"], Source(**row["source"]), row["note"])
         for id, row in table.items()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -157,9 +156,10 @@ def _judged(scheme: Scheme, params: Params, changes: Mapping[str, Change], condi
 
 
 @cache
+@facts.made_of("checkpoints/noise-floor.json")
 def _floors() -> dict[str, float]:
     """3σ of re-trainings with other seeds, by domain, and "all": over the whole text."""
-    told = json.loads((facts.DATA / "checkpoints" / "noise-floor.json").read_text(encoding="utf-8"))
+    told = facts.read_json(facts.DATA / "checkpoints" / "noise-floor.json")
     return {domain: SIGMAS * row["sd_nats_per_token"] for domain, row in told["spread"].items()} | {"all": noise_floor().value}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -90,9 +89,10 @@ class Prompt:
 
 
 @cache
+@facts.made_of("speculation-prompts.toml")
 def prompts(target: str) -> tuple[Prompt, ...]:
     """The fixed ones of data/speculation-prompts.toml."""
-    table = tomllib.loads((facts.DATA / "speculation-prompts.toml").read_text(encoding="utf-8"))[target]
+    table = facts.read_toml(facts.DATA / "speculation-prompts.toml")[target]
     return tuple(Prompt(p["id"], p["kind"], p["text"], table["template"].format(text=p["text"])) for p in table["prompts"])
 
 

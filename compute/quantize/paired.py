@@ -9,7 +9,6 @@ says what other text of the same twelve sources, in the same shares, might have 
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from typing import Literal
@@ -92,13 +91,14 @@ class Floor:
     tokens: int
 
 
+@facts.made_of("checkpoints/noise-floor.json")
 def noise_floor() -> Floor:
     """From data/checkpoints/noise-floor.json: mini-256's recipe cut to few steps, five seeds. Interval of a standard deviation by
     χ² with n − 1."""
     from scipy.special import chdtri
 
-    kept = json.loads((facts.DATA / "checkpoints" / "noise-floor.json").read_text(encoding="utf-8"))
-    log = json.loads((facts.DATA / "checkpoints" / "mini-256" / "training-log.json").read_text(encoding="utf-8"))
+    kept = facts.read_json(facts.DATA / "checkpoints" / "noise-floor.json")
+    log = facts.read_json(facts.DATA / "checkpoints" / "mini-256" / "training-log.json")
     tokens = {name: row["tokens"] for name, row in log["final"]["domains"].items()}
     losses = [sum(run[name]["nats_per_token"] * n for name, n in tokens.items()) / sum(tokens.values()) for run in kept["losses"].values()]
     value, free = SIGMAS * float(np.std(losses, ddof=1)), len(losses) - 1
