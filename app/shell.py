@@ -12,7 +12,7 @@ from app import cheatsheet, check, follow, glossary, judged, lesson, live, prose
 from app.lesson import Entry, words
 from components import frame, reader, widgets
 from components.text import LANGUAGES
-from compute import numbers
+from compute import numbers, turns
 from compute.errors import BrokenData, LabError, UnknownName
 
 HERE = Path(__file__).parent
@@ -76,6 +76,11 @@ def problems() -> list[str]:
 
 
 def run() -> None:
+    with turns.taken():
+        _run()
+
+
+def _run() -> None:
     lang = reader_language()
     name = words(lang)("course")
     entries, broken = course()

@@ -16,6 +16,7 @@ from streamlit.errors import FragmentHandledException
 from app import prose, question_box, quiz
 from app.lesson import TAKEAWAYS, Entry, Instrument, Lesson, Prose, existing, from_heading, load, words
 from components import frame, reader, widget
+from compute import turns
 from compute.errors import BrokenData, LabError
 from compute.functions import complaint
 
@@ -130,6 +131,7 @@ def takeaways(text: Lesson) -> str:
 
 def _part(name: str, lang: str, show: Callable[..., None], *arguments) -> None:
     """A failure is said where it happened; the rest of the page goes on."""
+    turns.pass_on()  # a whole page takes as long as several moves of a control
     try:
         show(*arguments)
     except LabError as reason:

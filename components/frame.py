@@ -33,7 +33,7 @@ from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequestTy
 import components
 from components import controls, player
 from components.text import LANGUAGES, Words, amount, foreign, given, load_words, said
-from compute import facts
+from compute import facts, turns
 from compute.errors import LabError, Unavailable, UnknownName
 from compute.functions import complaint, plain
 from compute.quantity import Quantity
@@ -199,7 +199,7 @@ def _instrument(id: str, key: str, lang: str, base: dict[str, Any], guess: str) 
     widget, state = components.widget(id), _state(key)
     if guess and state.pop("page_too", False):
         st.rerun()  # what stands around the instrument depends on the guess
-    with _tended(state):
+    with turns.taken(), _tended(state):
         _put_instrument(widget, key, lang, base, guess, state)
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
+from compute import turns
 from compute.errors import LabError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,7 +45,7 @@ def call(function: Callable[P, T], *arguments: Any) -> T:
     """function(*arguments): a function of a module in compute/ that needs nothing but its arguments and keeps what it likes. Raises
     the LabError that it raises."""
     if _started:
-        with _turn:
+        with turns.lent(), _turn:
             try:
                 return _ask(function, arguments)
             except (OSError, EOFError, pickle.PickleError, AttributeError):  # AttributeError: cannot be pickled

@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 
-from compute import functions
+from compute import functions, turns
 from compute.errors import LabError, TimedOut, Unavailable, unforeseen
 from compute.service.jobs import JobQueue, Limits
 from compute.service.machine import Machine
@@ -101,7 +101,8 @@ def _run_embedded(function: str, params: dict[str, Any], timeout: float) -> Iter
     job = queue.submit(function, work, wake=news.set, seed=_seed(params))
     try:
         while True:
-            heard = news.wait(min(LOOK_SECONDS, max(0.0, deadline - time.monotonic())))
+            with turns.lent():
+                heard = news.wait(min(LOOK_SECONDS, max(0.0, deadline - time.monotonic())))
             news.clear()
             if time.monotonic() >= deadline:
                 queue.cancel(job, TimedOut("timed_out", function=function, limit=timeout))
@@ -163,7 +164,7 @@ def _told(
     with _reached(base), closing(_open(base, f"/run/{function}", learner, json=params, stream=True)) as response:
         if response.status_code != 200:
             raise _refusal(response, base)
-        for line in lines(response.iter_bytes()):
+        for line in turns.waiting(lines(response.iter_bytes())):
             event = decode(line)
             if isinstance(event, LabError):
                 raise event
@@ -200,10 +201,11 @@ def _open(
     http = _http(base)
     headers = {"X-Learner": learner} if learner else {}
     request = http.build_request(method, f"{base}{path}", headers=headers, **more)
-    try:
-        return http.send(request, stream=stream)
-    except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
-        return http.send(request, stream=stream)
+    with turns.lent():
+        try:
+            return http.send(request, stream=stream)
+        except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+            return http.send(request, stream=stream)
 
 
 def _refusal(response: httpx.Response, base: str) -> LabError:
@@ -280,6 +282,11 @@ def status() -> Status:
     looked_at, seen = _statuses.get(base, (0.0, None))
     if seen and time.monotonic() - looked_at < STATUS_KEPT_SECONDS:
         return seen
+    with turns.lent():
+        return _looked(base, seen)
+
+
+def _looked(base: str, seen: Status | None) -> Status:
     if not _looking.acquire(blocking=seen is None):
         return seen  # somebody is looking; a hung service must not make everybody wait for it
     try:
