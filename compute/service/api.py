@@ -33,6 +33,7 @@ from compute.service.schema import EVENT_TYPE, VERSION, Event, Progress, Status,
 
 log = logging.getLogger(__name__)
 
+LOOKS = 5  # at the live engine, for one call: the live page looks about every second
 BEAT_SECONDS = 0.5  # the longest silence inside a stream
 
 
@@ -43,6 +44,7 @@ class Service:
         self.machine, self.limits = machine, limits
         self.queue = JobQueue(limits, machine.conditions)
         self.rates = Rates(limits.per_minute)
+        self.looks = Rates(LOOKS * limits.per_minute)
         self.started_at = time.monotonic()
         self.stopping = False
 
@@ -61,6 +63,11 @@ class Service:
             raise shutting_down()
         if client := client_of(request):
             self.rates.take(client, time.monotonic())
+
+    def admit_look(self, request: Request) -> None:
+        """A look begins the engine of a model that nobody asked for yet. Raises Busy."""
+        if client := client_of(request):
+            self.looks.take(client, time.monotonic())
 
     def mend(self) -> bool:
         """Threads that ended by themselves are started again. False where one hangs: who watches this process starts another."""
@@ -137,6 +144,7 @@ def create_app(
 
     @app.get("/live")
     async def look(request: Request):
+        service.admit_look(request)
         return await live_answer("/live", dict(request.query_params), learner_of(request))
 
     @app.post("/live/send")

@@ -57,7 +57,8 @@ def lab(tmp_path_factory):
     try:
         for url, process in zip((service, web), processes):
             wait_until_healthy(url, process)
-        yield Lab(web, service, folder / "outbound.txt", folder / "endpoints.toml")
+        yield (lab := Lab(web, service, folder / "outbound.txt", folder / "endpoints.toml"))
+        assert lab.outbound() == [], "a server tried to leave this machine"
     finally:
         for process in processes:
             end(process)
