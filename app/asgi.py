@@ -54,6 +54,7 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
 }
+SWITCH_SECONDS = 0.001  # after so long a page that is being made lets the loop send; Python's own 5 ms were waited for at every message
 log = logging.getLogger("inference_lab")
 
 
@@ -177,6 +178,7 @@ def explain(error: Exception) -> bool:
 
 @asynccontextmanager
 async def lifespan(_):
+    sys.setswitchinterval(SWITCH_SECONDS)
     aside.start()
     for problem in shell.problems():
         log.error("%s", problem)

@@ -179,7 +179,7 @@ def _url_text(value: Any) -> str:
 # ---- the instrument
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def _result(id: str, params: Any, measured_at: int) -> Any:
     """measured_at: results on this machine's own figures are new after each measurement."""
     return components.widget(id).run(params)

@@ -1,4 +1,5 @@
-"""A class on loopback: `python -m tests.load [--learners 1,10,30,100] [--minutes M] [--seed N] [--plain] [--json FILE]`.
+"""A class on loopback: `python -m tests.load [--learners 1,10,30,100] [--minutes M] [--seed N] [--plain] [--json FILE] [--write]`;
+`--table` puts what was written last into docs/load.md.
 
 Each block starts our web server anew (and with --plain a plain `streamlit run` of the same pages after it); the compute service runs
 through. Learners come over the first seconds. A tenth of them ask a model every other time.
@@ -9,25 +10,32 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import random
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from app import lesson
+from compute import precompute
 from tests.bench.pages import conditions
 from tests.load import report, servers
 from tests.load.learner import GENERATES, THINK_SECONDS, Learner, Log
 
 MOST_LEARNERS, MOST_MINUTES = 300, 30.0
 SAMPLE_SECONDS = 2.0
+DOCUMENT = servers.ROOT / "docs" / "load.md"
 ASKING = 10  # one learner of so many asks a model
 
 
-async def attend(url: str, learners: int, seconds: float, seed: int, think: tuple[float, float] = THINK_SECONDS) -> Log:
-    """A class of learners on a server (host:port); they come within the longest think time."""
-    log, lessons = Log(), [entry.slug for entry in lesson.existing()]
+async def attend(
+    url: str, learners: int, seconds: float, seed: int, think: tuple[float, float] = THINK_SECONDS, lessons: Sequence[str] = (), enough: float = math.inf
+) -> Log:  # fmt: skip
+    """A class of learners on a server (host:port); they come within the longest think time, and leave after so many seconds, or when
+    the class has done `enough`. lessons: all that there are, if none are named."""
+    log, lessons = Log(), list(lessons) or [entry.slug for entry in lesson.existing()]
     writing = [slug for slug in lessons if any(isinstance(part, lesson.Instrument) and part.widget in GENERATES for part in lesson.load(slug, "en").parts)]
     until = time.monotonic() + seconds
 
@@ -35,7 +43,7 @@ async def attend(url: str, learners: int, seconds: float, seed: int, think: tupl
         draw = random.Random(f"{seed}/{number}")
         await asyncio.sleep(think[1] * number / learners)
         asks = number % ASKING == ASKING // 2
-        await Learner(f"ws://{url}", writing if asks else lessons, ("zh", "en")[number % 2], draw, log, asks, think).attend(until)
+        await Learner(f"ws://{url}", writing if asks else lessons, ("zh", "en")[number % 2], draw, log, asks, think, until, enough).attend()
 
     async with asyncio.TaskGroup() as group:
         for number in range(learners):
@@ -83,7 +91,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--plain", action="store_true", help="the same on a plain `streamlit run`, after each class")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the whole report there")
+    parser.add_argument("--write", action="store_true", help="keep the figures in data/measured/load.json")
+    parser.add_argument("--table", action="store_true", help="measure nothing: the kept figures, as the table of docs/load.md")
     options = parser.parse_args(arguments)
+    if options.table:
+        made = report.table({key: entry for key, entry in precompute.timings().items() if key.startswith("load.")})
+        DOCUMENT.write_text(report.placed(DOCUMENT.read_text(encoding="utf-8"), made), encoding="utf-8")
+        print(made)
+        return 0
     try:
         learners = [int(count) for count in options.learners.split(",")]
     except ValueError:
@@ -95,6 +110,9 @@ def main(arguments: list[str] | None = None) -> int:
     found = measure(learners, options.minutes, options.seed, options.plain)
     if options.json:
         options.json.write_text(json.dumps(found, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    if options.write:
+        command = "python -m tests.load " + " ".join(sys.argv[1:] if arguments is None else arguments)
+        print(precompute.write_measured("load", report.entries(found), command))
     print("; ".join(f"{name}: {value}" for name, value in found["conditions"].items()))
     for block in found["blocks"]:
         print(report.line(block))

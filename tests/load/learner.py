@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import html
+import math
 import random
 import re
 import time
@@ -57,29 +58,34 @@ class Learner:
     log: Log
     asks: bool = False  # a model, every other time
     think: tuple[float, float] = THINK_SECONDS
+    until: float = math.inf  # time.monotonic()
+    enough: float = math.inf  # deeds of the whole class
 
-    async def attend(self, until: float) -> None:
-        """until: time.monotonic()."""
-        while time.monotonic() < until:
+    @property
+    def leaves(self) -> bool:
+        return time.monotonic() >= self.until or len(self.log.deeds) >= self.enough
+
+    async def attend(self) -> None:
+        while not self.leaves:
             try:
                 async with websockets.connect(f"{self.url}/_stcore/stream", subprotocols=["streamlit"], max_size=None, max_queue=None,
                                               ping_interval=None, proxy=None, open_timeout=PATIENCE_SECONDS["open"]) as socket:  # fmt: skip
-                    await self._visit(socket, until)
+                    await self._visit(socket)
             except (OSError, websockets.WebSocketException, TimeoutError) as reason:
                 self._complain(f"connection: {type(reason).__name__}: {reason}")
             except Failed:
                 pass
-            if time.monotonic() < until:
+            if not self.leaves:
                 await asyncio.sleep(self.draw.uniform(*self.think))
 
-    async def _visit(self, socket, until: float) -> None:
+    async def _visit(self, socket) -> None:
         """From opening a lesson's address until the learner reloads."""
         page, asked = Page(query=f"lang={self.lang}"), False
         lesson = self.draw.choice(self.lessons)
         await self._do(socket, page, "open", lesson, page.rerun(name=lesson))
         while True:
             await asyncio.sleep(self.draw.uniform(*self.think))
-            if time.monotonic() >= until or self.draw.random() < RELOADS:
+            if self.leaves or self.draw.random() < RELOADS:
                 return
             turn = self.draw.random() < TURNS_PAGE
             questions = page.buttons("/skip")

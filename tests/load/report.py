@@ -11,6 +11,7 @@ from tests.load.learner import Deed, Log
 
 KINDS = ("change", "answer", "open", "generate")
 MOST_ERRORS, MOST_SLOW = 30, 12
+MARKS = "<!-- table -->", "<!-- /table -->"
 
 
 @dataclass
@@ -91,3 +92,53 @@ def line(found: dict[str, Any]) -> str:
     if change["n"]:
         parts.append(f"{change['messages']:.0f} messages and {change['kilobytes']:.0f} kB a change")
     return "; ".join(parts)
+
+
+# ---- kept with the repository
+
+
+def entries(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """A report as entries of data/measured/load.json: the 95th percentile of a change of a control, everything else beside it."""
+    around = {name: value for name, value in found["conditions"].items() if name not in ("seed", "minutes")}
+    kept = {}
+    for it in found["blocks"]:
+        change, memory = it["change"], it["memory_megabytes"]
+        beside = {
+            "learners": it["learners"], "seconds": it["seconds"], "p50_ms": change["p50_ms"], "p99_ms": change["p99_ms"], "errors": it["error_count"],
+            **{f"{kind}_p95_ms": it[kind]["p95_ms"] for kind in KINDS[1:] if it[kind]["n"]}, "cpu_percent_of_a_core": it["cpu_percent_of_a_core"],
+            "megabytes_before": memory["before"], "megabytes_after": memory["after"], "megabytes_per_minute": memory["per_minute_in_second_half"],
+            "kilobytes_a_change": change["kilobytes"], "messages_a_change": change["messages"],
+        }  # fmt: skip
+        kept[f"load.{it['server']}.{it['learners']}"] = {
+            "value": change["p95_ms"], "unit": "ms", "kind": "measured", "n": change["n"], "conditions": around | beside,
+            "says": {"zh": f"{it['learners']} 人上课，动一个控件到页面算完，95% 不超过", "en": f"{it['learners']} learners: from moving a control until the page is done, 95 % within"},
+        }  # fmt: skip
+    return kept
+
+
+COLUMNS = (
+    "learners", "server", "changes", "p50 ms", "p95 ms", "p99 ms", "errors", "opening p95 ms", "generation p95 ms", "CPU of a core: web, beside, service, client",
+    "memory MB", "MB/min", "kB a change",
+)  # fmt: skip
+
+
+def table(kept: dict[str, dict[str, Any]]) -> str:
+    """Markdown of what `entries` made."""
+    lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
+    for key, entry in sorted(kept.items(), key=lambda pair: (pair[1]["conditions"]["learners"], pair[0])):
+        it = entry["conditions"]
+        cells = (
+            it["learners"], key.split(".")[1], entry["n"], *(f"{ms:,.0f}" for ms in (it["p50_ms"], entry["value"], it["p99_ms"])), it["errors"],
+            *(f"{it[name]:,.0f}" if name in it else "–" for name in ("open_p95_ms", "generate_p95_ms")),
+            ", ".join(f"{used:.0f} %" for used in it["cpu_percent_of_a_core"].values()),
+            f"{it['megabytes_before']:.0f} → {it['megabytes_after']:.0f}", f"{it['megabytes_per_minute']:+.1f}", f"{it['kilobytes_a_change']:.0f}",
+        )  # fmt: skip
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(lines)
+
+
+def placed(text: str, table: str) -> str:
+    """A document with the table between its two marks."""
+    before, _, rest = text.partition(MARKS[0])
+    _, _, after = rest.partition(MARKS[1])
+    return f"{before}{MARKS[0]}\n{table}\n{MARKS[1]}{after}"
