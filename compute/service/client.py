@@ -145,11 +145,15 @@ def _run_remote(
 ) -> Iterator[Progress | Result]:
     """Where an answer breaks off it is asked for once more: of a cluster another machine may answer, and the same parameters give
     the same result. Only progress is told again."""
-    deadline = time.monotonic() + timeout
+    deadline, heard = time.monotonic() + timeout, False
     try:
-        return (yield from _told(base, function, params, timeout, learner, deadline))
+        with closing(_told(base, function, params, timeout, learner, deadline)) as events:
+            for event in events:
+                heard = True
+                yield event
+        return
     except Unavailable as error:
-        if error.values.get("reason") != BROKEN_OFF[0]:
+        if not heard or error.values.get("reason") != BROKEN_OFF[0]:
             raise
         broken_off = error
     try:

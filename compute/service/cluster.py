@@ -7,7 +7,7 @@ What is told of a call comes over the connection that made it, so a run and its 
 to the live engine go to one replica, by Serve's consistent hashing over the learner's name. A replica that dies costs no call: the door
 asks the next one, which begins again, and leaves out what was told already (`Told`).
 
-Ray knows no passwords: the cluster's network must be trusted.
+Ray encrypts nothing, and the service asks nobody who he is: the cluster's network must be trusted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 from ray import serve
-from ray.exceptions import RayActorError
+from ray.exceptions import RayActorError, TaskCancelledError
 from ray.serve.config import AutoscalingConfig, RequestRouterConfig
 from ray.serve.experimental.consistent_hash_router import ConsistentHashRouter
 from ray.serve.handle import DeploymentHandle
@@ -159,13 +159,19 @@ class Passed(Response):
         self.start, self.messages = start, messages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with aclosing(self.messages):
-            await while_listened_to(self.tell(send), receive)
+        async def heard() -> Message:
+            try:
+                return await receive()
+            except TaskCancelledError:  # so Serve says that the caller has left
+                return {"type": "http.disconnect"}
+
+        await while_listened_to(self.tell(send), heard)
 
     async def tell(self, send: Send) -> None:
-        await send(self.start)
-        async for message in self.messages:
-            await send(message)
+        async with aclosing(self.messages):
+            await send(self.start)
+            async for message in self.messages:
+                await send(message)
 
 
 class Told:
@@ -223,7 +229,12 @@ class Told:
         return [{"type": "http.response.body", "body": last}]
 
 
-def app(settings: Settings, part: type = Part, **more: Any) -> serve.Application:
+def app(settings: dict[str, Any]) -> serve.Application:
+    """What `serve run` builds. settings: of Settings."""
+    return application(Settings(**settings))
+
+
+def application(settings: Settings, part: type = Part, **more: Any) -> serve.Application:
     """more: further arguments of `part`."""
     limits = more.get("limits", Limits())
     alike = dict(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import time
 from collections.abc import Iterator
@@ -10,8 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_enable_metrics_collection": "0", "RAY_worker_niceness": "0", "RAY_raylet_start_wait_time_s": "120",
-               "RAY_SERVE_LOG_TO_STDERR": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # fmt: skip
+os.environ |= {
+    "RAY_USAGE_STATS_ENABLED": "0", "RAY_enable_metrics_collection": "0", "RAY_SERVE_LOG_TO_STDERR": "0", "RAY_worker_niceness": "0",
+    "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # the last: on loopback
+}  # fmt: skip
 
 import ray  # noqa: E402
 from ray import serve  # noqa: E402
@@ -72,7 +75,7 @@ def several(part: type[cluster.Part] = ToyPart) -> Iterator[Several]:
         serve.start(http_options={"host": "127.0.0.1", "port": port}, proxy_location="HeadOnly")
         settings = cluster.Settings(functions=2, most_functions=2, engines=2, most_engines=2, function_cpus=0.1, engine_cpus=0.1,
                                     device="cpu", address=f"http://127.0.0.1:{port}")  # fmt: skip
-        serve.run(cluster.app(settings, part, preload=False))
+        serve.run(cluster.application(settings, part, preload=False))
         yield Several(f"http://127.0.0.1:{port}", time.monotonic() - began)
     finally:
         ray.shutdown()

@@ -17,6 +17,8 @@ import yaml
 
 from tests.service.several import ROOT, several  # isort: skip; first, as Ray reads the environment when it is imported
 
+from ray.serve._private.api import call_user_app_builder_with_args_if_necessary
+
 from compute import functions, measures, precompute
 from compute.errors import BadInput, Refused
 from compute.service import client, cluster, openai
@@ -106,14 +108,14 @@ def test_who_leaves_or_deletes_ends_the_run_wherever_it_is(remote):
 def test_a_learner_stays_with_one_engine(remote):
     """Catches a live page that sees its texts in every second answer, and a cancel that reaches another engine."""
     assert len({engine_of(remote, f"learner {n}") for n in range(12)}) == 2, "both are used"
-    sent = client.send("春风", max_tokens=200, model="mini-64", learner="ming")
+    sent = client.send("春风", max_tokens=200, temperature=10, n=4, model="mini-64", learner="ming")  # so hot that few end by themselves
     assert len({engine_of(remote, "ming") for _ in range(8)}) == 1
     for _ in range(8):
         seen = client.live(model="mini-64", learner="ming")
-        assert [text["request"] for text in seen["texts"]] == [sent["request"]]
+        assert [text["request"] for text in seen["texts"]] == [sent["request"]] * 4
     assert not client.live(model="mini-64", learner="hong")["texts"]
     client.cancel_live(sent["request"], learner="ming")
-    assert client.live(model="mini-64", learner="ming")["texts"][0]["finish"] == "cancelled"
+    assert "cancelled" in {text["finish"] for text in client.live(model="mini-64", learner="ming")["texts"]}
 
 
 def test_a_killed_replica_loses_no_call(remote):
@@ -210,14 +212,15 @@ def test_what_is_deployed_is_there(file):
     (manifest,) = yaml.safe_load_all((ROOT / "deploy" / file).read_text(encoding="utf-8"))
     if manifest.get("kind") == "RayService":
         spec = manifest["spec"]
-        assert spec["rayClusterConfig"]["rayVersion"] == PIN
+        assert spec["rayClusterConfig"]["rayVersion"] == PIN and spec["rayClusterConfig"]["authOptions"] == {"mode": "token"}
         manifest = yaml.safe_load(spec["serveConfigV2"])
         groups = [spec["rayClusterConfig"]["headGroupSpec"], *spec["rayClusterConfig"]["workerGroupSpecs"]]
         containers = [container for group in groups for container in group["template"]["spec"]["containers"]]
         assert containers and all({"name": "RAY_USAGE_STATS_ENABLED", "value": "0"} in container["env"] for container in containers)
     (application,) = manifest["applications"]
     module, name = application["import_path"].split(":")
-    assert getattr(import_module(module), name) is cluster.app
+    built = call_user_app_builder_with_args_if_necessary(getattr(import_module(module), name), application["args"])
+    assert built._bound_deployment.name == "door"
     settings = cluster.Settings(**application["args"])
     assert settings.address.endswith(f":{manifest['http_options']['port']}")
 
@@ -228,13 +231,13 @@ def test_what_is_deployed_is_there(file):
 def test_precompute_on_a_cluster_writes_the_same_file(two, tmp_path, monkeypatch):
     """Catches values that change on the way from a worker, jobs that are lost, and jobs that were made here after all."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    asked = dict(only="kv-stepper", say=lambda line: None)
+    asked = dict(only="batching.requests.count", say=lambda line: None)
     assert precompute.precompute(path=tmp_path / "here" / "precomputed.json", **asked) == []
     run = precompute.on_ray()
     monkeypatch.setattr(measures, "run", lambda *args: pytest.fail("made here"))
     assert precompute.precompute(path=tmp_path / "far" / "precomputed.json", run=run, **asked) == []
     here, far = ((tmp_path / name / "precomputed.json").read_bytes() for name in ("here", "far"))
-    assert here == far and b"kv-stepper.zh.tokens" in here
+    assert here == far and b"batching.requests.count" in here
 
 
 def test_without_ray_one_sentence_says_what_to_install(monkeypatch):
