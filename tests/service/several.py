@@ -50,6 +50,10 @@ class Several:
     url: str
     seconds: float  # until it answered
 
+    def take_away(self) -> None:
+        """The service, as `serve shutdown` and a smaller cluster do; waits until it is gone."""
+        serve.delete("default")
+
     def kill(self, deployment: str) -> str:
         """One of its replicas, without a word; its name."""
         name = self.replicas(deployment)[0]
@@ -76,7 +80,7 @@ def several(part: type[cluster.Part] = ToyPart) -> Iterator[Several]:
         settings = cluster.Settings(functions=2, most_functions=2, engines=2, most_engines=2, function_cpus=0.1, engine_cpus=0.1,
                                     device="cpu", address=f"http://127.0.0.1:{port}")  # fmt: skip
         serve.run(cluster.application(settings, part, preload=False))
-        yield Several(f"http://127.0.0.1:{port}", time.monotonic() - began)
+        yield Several(settings.address, time.monotonic() - began)
     finally:
         ray.shutdown()
         nodes.shutdown()

@@ -167,6 +167,26 @@ def test_a_killed_engine_loses_no_token_of_a_stream(remote):
     assert [event["choices"][0]["finish_reason"] for event in heard].count(None) == len(heard) - 8
 
 
+def test_replicas_that_are_taken_away_end_their_calls_first(remote):
+    """Catches calls that are cut, or begun again, where the cluster gets smaller. The last of those that need the service."""
+    begun = threading.Barrier(5)
+
+    def call(n: int) -> list:
+        with closing(client.run("toy.slow", {"steps": 30})) as running:
+            heard = [next(running)]
+            begun.wait(60)
+            return [*heard, *running]
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = [pool.submit(call, n) for n in range(4)]
+        begun.wait(60)
+        remote.take_away()
+        assert not remote.replicas("functions")
+        for *progress, result in (answer.result(60) for answer in answers):
+            fractions = [event.fraction for event in progress]
+            assert result.value == {"steps": 30} and fractions == sorted(fractions), "once, from beginning to end"
+
+
 # ---- without a cluster
 
 
