@@ -73,6 +73,7 @@ TABLE: dict[str, Function] = {
         Function("live.trace", "compute.service.live:trace", "service"),
         Function("meter.run", "compute.meter.served:run", "service"),
         Function("meter.endpoints", "compute.meter.served:listed", "service"),
+        Function("sizing.plan", "compute.sizing:plan", "web"),
         Function("machine.measure", "compute.engine.own_machine:measure", "service"),
         Function("cache.race", "compute.engine.cache_race:race", "service"),
     )

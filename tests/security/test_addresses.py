@@ -154,7 +154,7 @@ def test_the_desk_and_the_live_page_read_any_address(said):
 HOSTILE_PAGES = [
     ("", {"lang": "<img src=x onerror=alert(1)>"}), ("", {"lesson": "<img src=x onerror=alert(1)>"}), ("", {"lesson": "\x00" * 40 + "a" * 5_000}), ("", {"lesson": "../../etc"}),
     ("planted", {"present": "<b>", "step": "</script>", "follow": "javascript:alert(1)"}),
-    ("planted", {"kv-stepper.text": "<img src=x onerror=alert(1)>", "kv-stepper.t": "9" * 5_000, "tokenizers.text": "\ud83d\udc69\u200d", "temperature.text": "</script>"}),
+    ("planted", {"kv-stepper.text": "<img src=x onerror=alert(1)>", "kv-stepper.t": "9" * 5_000, "tokenizers.text": "\U0001f468\u200d", "temperature.text": "</script>"}),
     ("planted", {"<b>.<i>": "1", "kv-stepper.<b>": "2", "kv-stepper.guess": "<b>", "no.such": "[x](javascript:alert(1))"}),
     ("check", {"check.text": "<img src=x>", "check.kind": "<b>", "ledger.text": "(" * 300, "ledger.no": "1"}),
     ("live", {"live-server.prompt": "<img src=x>", "live-server.tokens": "1e400", "live-server.model": "../x"}),
