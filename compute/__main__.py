@@ -77,6 +77,8 @@ def _models(args) -> int:
 
 
 def _bench(args) -> int:
+    if args.device:
+        args.rest = ["card", "--device", args.device, *(["--json"] if args.json else []), *args.rest]
     if args.rest[:1] == ["overlay"]:  # needs no torch
         from compute import bench_overlay
 
@@ -149,6 +151,8 @@ def main(argv: list[str] | None = None) -> int:
     meter_arguments(p)
     p.set_defaults(run=_meter)
     p = commands.add_parser("bench", help="benchmarks, as ratios in one alternating run")
+    p.add_argument("--device", help="all that one device is asked, in a few minutes; the same as: bench card --device …")
+    p.add_argument("--json", action="store_true", help="of that")
     p.add_argument("rest", nargs=argparse.REMAINDER)
     p.set_defaults(run=_bench)
     p = commands.add_parser("calibrate", help="fit the calibrated clock to published kernel measurements")

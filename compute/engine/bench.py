@@ -154,7 +154,7 @@ def in_transformers(model: Model):
 
 
 def main(argv: list[str]) -> int:
-    """`python -m compute bench decode | speculate | batching | quantize | cache`."""
+    """`python -m compute bench decode | speculate | batching | quantize | cache | card`, and `bench --device …` for card."""
     parser = argparse.ArgumentParser(prog="python -m compute bench", description="Ratios from one alternating run.")
     kinds = parser.add_subparsers(dest="what", required=True)
     speculating = kinds.add_parser("speculate", help="speculative decoding against plain, into data/measured/")
@@ -176,6 +176,14 @@ def main(argv: list[str]) -> int:
     caching = kinds.add_parser("cache", help="with the KV cache and without, and this machine's walls, into data/measured/")
     caching.add_argument("--rounds", type=int, default=5)
     caching.add_argument("--print", action="store_true", dest="only_print", help="do not write the files")
+    card = kinds.add_parser("card", help="one device in a few minutes: equality, bandwidth, decoding, into data/measured/")
+    card.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
+    card.add_argument("--only", action="append", help="a part; may be repeated (default all; compute/engine/bench_card.py has them)")
+    card.add_argument("--size", help="cuda, cpu or tiny (default: by the device)")
+    card.add_argument("--patience", type=float, default=1.0, help="times the limit of every part")
+    card.add_argument("--part", help=argparse.SUPPRESS)  # in this process, to stdout
+    card.add_argument("--json", action="store_true")
+    card.add_argument("--print", action="store_true", dest="only_print", help="do not write the file")
     decoding = kinds.add_parser("decode", help="against transformers.generate")
     decoding.add_argument("--model", action="append", help="id; may be repeated (default mini-256 and smollm2-135m)")
     decoding.add_argument("--new-tokens", type=int, default=48)
@@ -183,6 +191,10 @@ def main(argv: list[str]) -> int:
     decoding.add_argument("--threads", type=int, help="default: those the model chose at loading")
     decoding.add_argument("--json", action="store_true")
     args = parser.parse_args(argv)
+    if args.what == "card":
+        from compute.engine import bench_card
+
+        return bench_card.main(args)
     if args.what == "cache":
         from compute.engine import cache_race
 
