@@ -130,9 +130,14 @@ def call(
     report: Callable[..., None] | None = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> Any:
-    """Check, run, and return plain JSON data."""
+    """Check, run, and return plain JSON data; what is reported on the way is such data too."""
     target = function(name).load()
-    served = {"report": report or (lambda fraction, note, partial=None: None), "cancelled": cancelled or (lambda: False)}
+
+    def told(fraction: float, note: str = "", partial: Any = None) -> None:
+        if report:
+            report(fraction, note, plain(partial))
+
+    served = {"report": told, "cancelled": cancelled or (lambda: False)}
     takes = inspect.signature(target).parameters
     return plain(target(**check(name, params), **{k: v for k, v in served.items() if k in takes}))
 

@@ -41,7 +41,7 @@ def called(name: str, params: dict) -> None:
         return time.process_time() - began > STOPPED_AFTER
 
     def report(fraction, note="", partial=None):
-        json.dumps(functions.plain(partial), allow_nan=False)
+        json.dumps(partial, allow_nan=False)
         if cancelled():
             raise Cancelled
 
