@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+if "PYTEST_XDIST_WORKER" in os.environ:  # as many processes as cores: two threads in each would wait for those of the others
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ |= {"UVICORN_LOOP": "asyncio", "UVICORN_HTTP": "h11"}  # as it is installed to run; Ray brings others along
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLE_LESSONS = ROOT / "tests" / "app" / "lessons"

@@ -138,7 +138,7 @@ def candidates(control: Control, now: Any) -> Iterator[Any]:
 def moved(each: Placed) -> dict[str, Any]:
     """Every control somewhere else, such that the whole is still possible."""
     values: dict[str, Any] = {}
-    for control in each.widget.controls:
+    for control in sorted(each.widget.controls, key=lambda c: c.field != "requests"):  # fewer requests first: all that follows takes less
         for candidate in candidates(control, getattr(each.base, control.field)):
             try:
                 params = each.widget.Params(**{**_fields(each.base), **values, control.field: candidate})
