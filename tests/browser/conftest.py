@@ -114,11 +114,30 @@ def sample_server() -> Iterator[Server]:
     end(web)
 
 
-def visit(chromium, url: str, path: str = "/", lang: str | None = "zh", width: int = 1440, height: int = 1000, theme: str = "light",
-          reduced_motion: str = "no-preference"):
-    """A page in a context of its own, so that nothing kept by one test reaches another."""
-    context = chromium.new_context(viewport={"width": width, "height": height}, color_scheme=theme, reduced_motion=reduced_motion)
-    page = context.new_page()
+_left = []  # contexts that were left: empty, and with the framework's scripts fetched and compiled, which is a third of a first visit
+
+
+def fresh_page(chromium, width: int = 1440, height: int = 1000, theme: str = "light", reduced_motion: str = "no-preference"):
+    """A page in a context that nobody else is in and that keeps nothing of who was."""
+    page = (_left.pop() if _left else chromium.new_context()).new_page()
+    page.set_viewport_size({"width": width, "height": height})
+    page.emulate_media(color_scheme=theme, reduced_motion=reduced_motion)
+    return page
+
+
+def leave(page) -> None:
+    """For pages of `fresh_page` and `visit`, instead of closing their context."""
+    context = page.context
+    for each in context.pages:
+        each.close()
+    context.clear_permissions()
+    context.set_storage_state({"cookies": [], "origins": []})
+    _left.append(context)
+
+
+def visit(chromium, url: str, path: str = "/", lang: str | None = "zh", **look):
+    """A page in a context of its own, so that nothing kept by one test reaches another. look: as `fresh_page` takes it."""
+    page = fresh_page(chromium, **look)
     page.requests, page.problems = [], []
     page.on("request", lambda request: page.requests.append(request.url))
     page.on("websocket", lambda socket: page.requests.append(socket.url))
@@ -151,7 +170,7 @@ def open_page(request, chromium):
 
     yield open
     for page in opened:
-        page.context.close()
+        leave(page)
 
 
 def outbound(page) -> list[str]:

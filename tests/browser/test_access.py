@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from app import lesson, shell
-from tests.browser.conftest import sideways, wait_idle
+from tests.browser.conftest import fresh_page, leave, sideways, wait_idle
 
 AXE = (resources.files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
 STANDARD = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
@@ -61,7 +61,7 @@ def drawn(page):
 
 def enter(chromium, url: str, path: str, lang: str):
     """A page in a context of its own, once all of it is drawn."""
-    page = chromium.new_context(viewport={"width": 1440, "height": 1000}, reduced_motion="reduce").new_page()
+    page = fresh_page(chromium, reduced_motion="reduce")
     page.set_default_timeout(SECONDS)
     page.goto(f"{url}{path}{'&' if '?' in path else '?'}lang={lang}")
     wait_idle(page, SECONDS / 1000)
@@ -78,7 +78,7 @@ def opened(chromium, server):
 
     yield open
     for page in pages:
-        page.context.close()
+        leave(page)
 
 
 @pytest.fixture(scope="module", params=VISITS, ids=lambda p: f"{p[0] or 'home'}-{p[1]}")
@@ -87,7 +87,7 @@ def page(request, chromium, server):
     opened = enter(chromium, server.url, skipped(slug), lang)
     opened.lang = lang
     yield opened
-    opened.context.close()
+    leave(opened)
 
 
 def violations(page, rules: dict | None = None) -> list[str]:

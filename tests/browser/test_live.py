@@ -12,7 +12,7 @@ import pytest
 
 from compute import trace
 from compute.service import client
-from tests.browser.conftest import Server, assert_clean, end, sideways, start_service, start_web, visit, wait_idle
+from tests.browser.conftest import Server, assert_clean, end, leave, sideways, start_service, start_web, visit, wait_idle
 
 LONG = "live-server.tokens=256&live-server.temperature=1"
 
@@ -31,7 +31,7 @@ def open_live(server, chromium):
 
     yield open
     for page in opened:
-        page.context.close()
+        leave(page)
 
 
 def until(page, condition, seconds: float = 60) -> None:

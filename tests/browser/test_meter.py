@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import expect
 
 from components.endpoint_meter import WIDGET, Params
-from tests.browser.conftest import Server, assert_clean, end, start_service, start_web, visit, wait_idle
+from tests.browser.conftest import Server, assert_clean, end, leave, start_service, start_web, visit, wait_idle
 
 SECONDS = 120_000  # ms that a busy machine may take
 SMALL = "endpoint-meter.requests=12&endpoint-meter.concurrency=3&endpoint-meter.output_tokens=16&endpoint-meter.prompt_tokens=16"
@@ -56,7 +56,7 @@ def open_meter(chromium, course):
 
     yield open
     for page in opened:
-        page.context.close()
+        leave(page)
 
 
 def meter(page):
