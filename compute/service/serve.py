@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 from contextlib import suppress
+from pathlib import Path
 
 import uvicorn
 
@@ -43,8 +44,7 @@ def serve(
     except OSError as error:
         return _sorry(f"The compute service cannot listen on {host}:{port} ({error.strerror or error}); "
                       "stop what runs there or choose another --port.")  # fmt: skip
-    if hasattr(os, "nice"):  # not on Windows
-        os.nice(NICE)
+    give_way()
     app = create_app(machine, limits, allow_hosts, preload)
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, lifespan="on", timeout_keep_alive=75, server_header=False,
@@ -59,6 +59,17 @@ def serve(
         print(f"compute service: http://{_shown(host)}:{listening.getsockname()[1]} (pid {os.getpid()})", flush=True)
     DrainingServer(config).run(sockets=[listening])
     return 0
+
+
+def give_way() -> None:
+    """Lowers this process's priority, and that of the session that it leads: where Linux shares the processor out by sessions
+    (autogroup), nice counts only within one."""
+    if not hasattr(os, "nice"):  # Windows
+        return
+    os.nice(NICE)
+    if os.getsid(0) == os.getpid():
+        with suppress(OSError):  # no such thing here
+            Path("/proc/self/autogroup").write_text(str(NICE))
 
 
 class DrainingServer(uvicorn.Server):

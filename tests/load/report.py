@@ -134,6 +134,9 @@ def table(kept: dict[str, dict[str, Any]]) -> str:
             f"{it['megabytes_before']:.0f} → {it['megabytes_after']:.0f}", f"{it['megabytes_per_minute']:+.1f}", f"{it['kilobytes_a_change']:.0f}",
         )  # fmt: skip
         lines.append("| " + " | ".join(map(str, cells)) + " |")
+    around = next((entry["conditions"] for entry in kept.values()), {})
+    shown = ("date", "cpu", "cores", "system", "python", "streamlit", "load average", "load average after", "think_seconds")
+    lines += ["", "; ".join(f"{name.replace('_', ' ')} {around[name]}" for name in shown if name in around) + "."]
     return "\n".join(lines)
 
 
