@@ -37,7 +37,8 @@ export async function page(data) {
   const before = S.data, query = new URLSearchParams(location.search);
   S.data = data;
   if (data.lang !== before?.lang) await speak(data.lang);
-  if (S.coming && data.slug !== S.coming.from) { S.at = S.coming.at; S.coming = null; }
+  if (S.mode === 'follow' && S.seen?.state === 'on' && S.seen.slug === data.slug && data.slug !== before?.slug) { S.at = S.seen.step; S.coming = null; }
+  else if (S.coming && data.slug !== S.coming.from) { S.at = S.coming.at; S.coming = null; }
   else if (before && S.mode === 'stage' && data.slug !== before.slug) S.at = '';
   if (!before) {   // as the address says it
     S.at = query.get('step') || '';
@@ -71,7 +72,7 @@ export async function start() {
 async function speak(lang) {
   const reply = await fetch(new URL(`present.json?lang=${lang.slice(0, 2)}`, document.baseURI));
   ({ words: S.words, minutes: S.minutes } = await reply.json());
-  if (S.root) { S.root.lang = lang; close(); }
+  if (S.root) { S.root.lang = lang; $('.lab-toast', S.root).hidden = true; close(); }
 }
 
 function begin() {
@@ -165,7 +166,7 @@ function draw() {
   if (!S.mode) return;
   S.steps = collect();
   const step = S.steps[index()];
-  const together = S.mode === 'stage' || (S.seen?.state === 'on' && S.seen.slug === S.data.slug);
+  const together = S.mode === 'stage' || (S.seen?.state === 'on' && (S.coming || S.seen.slug === S.data.slug));
   document.documentElement.classList.toggle('lab-stepped', together && !!step);
   document.documentElement.classList.toggle('lab-instrument-step', step?.kind === 'instrument');
   if (!step) return;
@@ -229,9 +230,15 @@ function turn(by) {
   if (to in S.steps) return show(S.steps[to].name);
   const link = $(by > 0 ? '.st-key-lab-next a' : '.st-key-lab-previous a') || (by > 0 && !S.data.slug && $('[class*="st-key-lab-entry-"] a'));
   if (!link) return toast(say(by > 0 ? 'at_end' : 'at_start'));
-  S.coming = { from: S.data.slug, at: by > 0 ? '' : 'last' };
-  setTimeout(() => (S.coming = null), 10_000);
+  come(by > 0 ? '' : 'last', decodeURIComponent(new URL(link.href).pathname).slice(base().length));
   link.click();
+  publish();
+}
+
+/** Another page is on its way; until it is there, this one stays as it is. */
+function come(at, to) {
+  const coming = (S.coming = { from: S.data.slug, at, to });
+  setTimeout(() => S.coming === coming && (S.coming = null), 10_000);
 }
 
 function show(name) {
@@ -556,6 +563,7 @@ async function take(password) {
 }
 
 function ask(wrong) {
+  close();   // asked again after a wrong one
   const dialog = sheet('password'), form = element('form'), field = element('input', null, { type: 'password', autocomplete: 'current-password', required: true, maxLength: 200 });
   const label = element('label', say('password')), only = element('button', say('only_me'), { type: 'button' });
   dialog.setAttribute('aria-label', say('password_title'));
@@ -568,8 +576,9 @@ function ask(wrong) {
 }
 
 async function publish() {
-  if (!S.token || S.telling || S.coming || !arrived(S.data.slug)) return;
-  const here = JSON.stringify(place()), now = performance.now();
+  if (!S.token || S.telling || !(S.coming || arrived(S.data.slug))) return;
+  const { coming } = S;   // the class sets out with the teacher, not after
+  const here = JSON.stringify(coming ? { slug: coming.to, step: coming.at || 'top', parameters: {} } : place()), now = performance.now();
   if (here === S.told && now - S.toldAt < ALIVE_MS) return;
   S.telling = true;
   try {
@@ -616,7 +625,8 @@ async function listen() {
 
 /** To where the teacher is: a step alone is only shown; another page or setting is another address, as if by the back button. */
 function go(seen) {
-  S.at = seen.step;
+  if (seen.slug === S.data.slug) { S.coming = null; S.at = seen.step; }
+  else come(seen.step, seen.slug);
   const here = new URLSearchParams(location.search), same = arrived(seen.slug), wanted = new URLSearchParams({ lang: here.get('lang') || S.data.lang.slice(0, 2) });
   for (const [name, value] of Object.entries(seen.parameters)) {
     const own = name.endsWith('.guess') && same && here.get(name);   // a learner's own guess stays the learner's
@@ -662,8 +672,7 @@ function free(moving) {
 }
 
 function unfollow() {
-  S.listening = null;
-  S.seen = null;
+  S.listening = S.coming = S.seen = null;
   S.root.querySelector('.lab-room').dataset.text = '';
   end();
 }
