@@ -114,7 +114,7 @@ def test_contrast_holds_in_the_dark(page):
         pytest.skip("colours do not depend on the language")
     page.emulate_media(color_scheme="dark", reduced_motion="reduce")
     try:
-        page.wait_for_function("getComputedStyle(document.querySelector('.stApp')).backgroundColor === 'rgb(20, 23, 28)'")
+        page.wait_for_function("() => getComputedStyle(document.querySelector('.stApp')).backgroundColor === 'rgb(20, 23, 28)'")
         drawn(page)
         assert not (found := violations(page, {"type": "rule", "values": ["color-contrast"]})), "\n".join(found)
     finally:
@@ -255,7 +255,7 @@ def test_a_change_is_said_once_and_says_what_is_seen_now(opened):
     page.keyboard.press("ArrowRight")
     page.wait_for_function("before => document.querySelector('.st-key-instrument-time-ledger .lab-says').innerText !== before", arg=before)
     wait_idle(page)
-    page.wait_for_function("window.__heard.length")
+    page.wait_for_function("() => window.__heard.length")
     page.wait_for_timeout(1000)
     assert page.evaluate("window.__heard") == [ledger.locator(".lab-says").inner_text()]
 
@@ -264,10 +264,10 @@ def test_the_framework_speaks_the_pages_language(opened):
     """Catches: English names of the framework's own parts on a Chinese page, and Chinese ones left after the switch."""
     page = opened(skipped("roofline"), "zh")
     names = "() => [...document.querySelectorAll('[data-testid=stSidebar], [data-testid=stSidebar] button, [role=combobox] ~ button')].map((n) => n.getAttribute('aria-label')).filter(Boolean)"
-    page.wait_for_function("document.querySelector('[data-testid=stSkipToContent]').textContent === '跳到正文'")
+    page.wait_for_function("() => document.querySelector('[data-testid=stSkipToContent]').textContent === '跳到正文'")
     assert page.evaluate(names) and not [name for name in page.evaluate(names) if name.isascii()]
     page.get_by_text("English", exact=True).click()
-    page.wait_for_function("document.documentElement.lang === 'en'")
+    page.wait_for_function("() => document.documentElement.lang === 'en'")
     wait_idle(page)
-    page.wait_for_function("document.querySelector('[data-testid=stSkipToContent]').textContent === 'Skip to the text'")
+    page.wait_for_function("() => document.querySelector('[data-testid=stSkipToContent]').textContent === 'Skip to the text'")
     assert page.evaluate(names) and all(name.isascii() for name in page.evaluate(names))

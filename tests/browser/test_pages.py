@@ -35,7 +35,7 @@ def test_every_real_lesson_opens(open_page, slug, lang):
 def test_language_switch_keeps_the_place_and_the_address(open_page, sample_server):
     page = open_page("/roofline?keep=me", at=sample_server, lang="zh")
     page.get_by_text("English", exact=True).click()
-    page.wait_for_function("document.documentElement.lang === 'en'")
+    page.wait_for_function("() => document.documentElement.lang === 'en'")
     wait_idle(page)
     assert "/roofline" in page.url and "lang=en" in page.url and "keep=me" in page.url
     assert "The same model reads a prompt fast" in page.locator("h1").inner_text()
@@ -43,10 +43,10 @@ def test_language_switch_keeps_the_place_and_the_address(open_page, sample_serve
     wait_idle(page)
     assert page.evaluate("document.documentElement.lang") == "en"
     page.locator("[class*=st-key-lab-nav-branch] a").first.click()
-    page.wait_for_function("document.querySelector('h1')?.innerText.includes('distribution')")
+    page.wait_for_function("() => document.querySelector('h1')?.innerText.includes('distribution')")
     assert "/sampling" in page.url and "lang=en" in page.url
     page.go_back()
-    page.wait_for_function("document.querySelector('h1')?.innerText.includes('same model')")
+    page.wait_for_function("() => document.querySelector('h1')?.innerText.includes('same model')")
     assert_clean(page)
 
 
@@ -114,7 +114,7 @@ def test_progress_is_kept_in_this_browser(open_page, sample_server):
     page.locator("[data-testid=stFormSubmitButton] button").nth(1).click()
     page.wait_for_selector(".lab-passed")
     assert page.locator(".lab-verdict .katex").count() == 1, "a formula in an explanation is set, not shown as it was typed"
-    page.wait_for_function("JSON.parse(localStorage.getItem('inference-lab-progress')).passed.length === 1")
+    page.wait_for_function("() => JSON.parse(localStorage.getItem('inference-lab-progress')).passed.length === 1")
     page.goto(sample_server.url + "/sampling?lang=zh")
     wait_idle(page)
     assert "●" in page.evaluate(mark)
@@ -127,7 +127,7 @@ def test_quiz_answers_survive_a_change_of_language(open_page, sample_server):
     page.locator("[data-testid=stFormSubmitButton] button").first.click()
     page.wait_for_selector(".lab-verdict-right")
     page.get_by_text("English", exact=True).click()
-    page.wait_for_function("document.documentElement.lang === 'en'")
+    page.wait_for_function("() => document.documentElement.lang === 'en'")
     wait_idle(page)
     assert page.locator("[data-testid=stRadioOption] input").nth(1).is_checked()
     assert page.locator(".lab-verdict-right").count() == 1

@@ -25,19 +25,19 @@ def desk(tmp_path_factory):
 def test_the_glossary_is_searched_and_leads_to_its_lesson(open_page, desk):
     """Catches a filter that hides nothing, an anchor that is not reached, and a link that throws the session away."""
     page = open_page("/glossary#kv-cache", at=desk[0], lang=None, width=390, height=844)
-    page.wait_for_function("Math.abs(document.getElementById('kv-cache').getBoundingClientRect().top) < 200")
+    page.wait_for_function("() => Math.abs(document.getElementById('kv-cache').getBoundingClientRect().top) < 200")
     assert_clean(page)
     assert sideways(page) <= 0
     every = page.locator(".lab-term").count()
     page.locator(".st-key-lab-prose-find input").fill("goodput")
-    page.wait_for_function("document.querySelector('#kv-cache').offsetParent === null")
+    page.wait_for_function("() => document.querySelector('#kv-cache').offsetParent === null")
     shown = [term.get_attribute("id") for term in page.locator(".lab-term").all() if term.is_visible()]
     assert "goodput" in shown and len(shown) < every / 4
     page.locator("#goodput a[href='#slo']").click()
-    page.wait_for_function("document.querySelector('#slo').offsetParent !== null", timeout=5000)
+    page.wait_for_function("() => document.querySelector('#slo').offsetParent !== null", timeout=5000)
     page.evaluate("window.here = true")
     page.locator("#kv-cache a.lab-to-lesson").click()
-    page.wait_for_function("document.querySelector('h1')?.innerText.includes('读 prompt')")
+    page.wait_for_function("() => document.querySelector('h1')?.innerText.includes('读 prompt')")
     assert page.evaluate("window.here") and "/roofline" in page.url
 
 
@@ -85,7 +85,7 @@ def test_progress_goes_out_to_a_file_and_comes_back(open_page, desk, tmp_path):
     right.write_text(json.dumps(out | {"passed": ["roofline"], "visited": ["roofline"]}))
     page.set_input_files(".st-key-lab-progress input[type=file]", wrong)
     told = page.locator(".st-key-lab-progress [role=status]")
-    page.wait_for_function("document.querySelector('.st-key-lab-progress [data-testid=stBidiComponentIsolated], .st-key-lab-progress') !== null")
+    page.wait_for_function("() => document.querySelector('.st-key-lab-progress [data-testid=stBidiComponentIsolated], .st-key-lab-progress') !== null")
     told.filter(has_text="no progress file").wait_for()
     page.set_input_files(".st-key-lab-progress input[type=file]", right)
     told.filter(has_text="1 passed").wait_for()

@@ -48,10 +48,10 @@ def test_the_step_is_in_the_address_and_the_same_after_going_back(open_page):
     page.keyboard.press("Home")
     for _ in range(3):
         page.keyboard.press("ArrowRight")
-    page.wait_for_function("new URL(location).searchParams.get('swim-lane.t') === '3'", timeout=SECONDS)
+    page.wait_for_function("() => new URL(location).searchParams.get('swim-lane.t') === '3'", timeout=SECONDS)
     wait_idle(page)
     page.go_back()
-    page.wait_for_function("new URL(location).searchParams.get('swim-lane.t') === '150'", timeout=SECONDS)
+    page.wait_for_function("() => new URL(location).searchParams.get('swim-lane.t') === '150'", timeout=SECONDS)
     expect(canvas).to_have_attribute("aria-label", said, timeout=SECONDS)
     assert canvas.evaluate("canvas => canvas.toDataURL()") == seen
 

@@ -167,7 +167,7 @@ def test_it_stops_at_the_end_and_starts_over(open_toy):
     """Catches a clock that runs on behind the last step, and a play button that does nothing there."""
     toy = open_toy()
     toy.press("End", "ArrowLeft", "ArrowLeft", " ")
-    toy.page.wait_for_function("document.querySelector('.stApp').innerText.includes('reached 25')", timeout=10_000)
+    toy.page.wait_for_function("() => document.querySelector('.stApp').innerText.includes('reached 25')", timeout=10_000)
     assert toy.t == 25 and toy.box.get_attribute("data-playing") is None
     toy.press(" ")
     toy.page.wait_for_timeout(300)
