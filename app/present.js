@@ -549,11 +549,11 @@ async function take(password) {
   let said;
   try { said = await room({ do: 'take', token: kept.get('token') || '', ...(password ? { password } : {}) }); } catch { said = { refused: 'away' }; }
   if (S.mode !== 'stage') return;
+  if ($('dialog[open]', S.root)?.dataset.name === 'password') close();   // and no other sheet that was opened meanwhile
   if (said.token) {
     S.token = said.token;
     S.told = S.alone = '';
     kept.set('token', said.token);
-    if ($('dialog[open]', S.root)?.dataset.name === 'password') close();   // and no other sheet that was opened meanwhile
     return publish();
   }
   S.token = '';
@@ -563,7 +563,6 @@ async function take(password) {
 }
 
 function ask(wrong) {
-  close();   // asked again after a wrong one
   const dialog = sheet('password'), form = element('form'), field = element('input', null, { type: 'password', autocomplete: 'current-password', required: true, maxLength: 200 });
   const label = element('label', say('password')), only = element('button', say('only_me'), { type: 'button' });
   dialog.setAttribute('aria-label', say('password_title'));
