@@ -1,4 +1,4 @@
-"""A class on loopback: `python -m tests.load [--learners 1,10,30,100] [--minutes M] [--seed N] [--plain] [--json FILE] [--write]`;
+"""A class on loopback: `python -m tests.load [--learners 1,10,30,100] [--minutes M] [--seed N] [--plain [MOST]] [--json FILE] [--write]`;
 `--table` puts what was written last into docs/load.md.
 
 Each block starts our web server anew (and with --plain a plain `streamlit run` of the same pages after it); the compute service runs
@@ -70,26 +70,28 @@ async def watched(url: str, web: int, service: int, learners: int, seconds: floa
     return log, time.monotonic() - began, {name: used - before[name] for name, used in cpu().items()}, samples
 
 
-def measure(learners: list[int], minutes: float, seed: int, plain: bool) -> dict[str, Any]:
+def measure(classes: list[tuple[int, float]], seed: int, plain: float) -> dict[str, Any]:
+    """classes: learners and minutes of each; plain: minutes at most of the same class on a plain server, 0 for none."""
     blocks, around = [], conditions()
     with servers.started(servers.COMPUTE) as (compute, service):
-        for count in learners:
-            for name, command in (("ours", servers.OURS), ("plain", servers.PLAIN))[: 2 if plain else 1]:
+        for count, minutes in classes:
+            for name, command, lasting in (("ours", servers.OURS, minutes), ("plain", servers.PLAIN, min(minutes, plain)))[: 2 if plain else 1]:
                 with servers.started(command, INFERENCE_LAB_COMPUTE=f"http://{compute}") as (url, web):
                     empty = servers.resident_bytes(web)
-                    log, seconds, cpu, samples = asyncio.run(watched(url, web, service, count, minutes * 60, seed))
+                    log, seconds, cpu, samples = asyncio.run(watched(url, web, service, count, lasting * 60, seed))
                 blocks.append(report.block(name, count, seconds, log, cpu, empty, samples))
                 print(report.line(blocks[-1]), file=sys.stderr, flush=True)
     around["load average after"] = conditions()["load average"]
-    return {"conditions": around | {"seed": seed, "think_seconds": list(THINK_SECONDS), "minutes": minutes}, "blocks": blocks}
+    return {"conditions": around | {"seed": seed, "think_seconds": list(THINK_SECONDS)}, "blocks": blocks}
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.load", description="A class of learners on loopback: time, errors, processor, memory.")
     parser.add_argument("--learners", default="1,10,30,100", help="how many at a time (1,10,30,100)")
-    parser.add_argument("--minutes", type=float, default=1.0, help="of each class (1)")
+    parser.add_argument("--minutes", default="1", help="of each class, or one number for each (1)")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--plain", action="store_true", help="the same on a plain `streamlit run`, after each class")
+    parser.add_argument("--plain", type=float, nargs="?", const=MOST_MINUTES, default=0.0, metavar="MOST",
+                        help="the same on a plain `streamlit run`, after each class, for so many minutes at most")  # fmt: skip
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the whole report there")
     parser.add_argument("--write", action="store_true", help="keep the figures in data/measured/load.json")
     parser.add_argument("--table", action="store_true", help="measure nothing: the kept figures, as the table of docs/load.md")
@@ -101,13 +103,16 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     try:
         learners = [int(count) for count in options.learners.split(",")]
+        minutes = [float(each) for each in options.minutes.split(",")]
     except ValueError:
-        parser.error(f"--learners {options.learners}: whole numbers with commas between them")
+        parser.error(f"--learners {options.learners} --minutes {options.minutes}: numbers with commas between them")
     if not all(1 <= count <= MOST_LEARNERS for count in learners):
         parser.error(f"--learners {options.learners}: each from 1 to {MOST_LEARNERS}")
-    if not 0 < options.minutes <= MOST_MINUTES:
-        parser.error(f"--minutes {options.minutes}: more than 0, at most {MOST_MINUTES:g}")
-    found = measure(learners, options.minutes, options.seed, options.plain)
+    if not all(0 < each <= MOST_MINUTES for each in minutes) or len(minutes) not in (1, len(learners)):
+        parser.error(f"--minutes {options.minutes}: one number or one for each class, more than 0, at most {MOST_MINUTES:g}")
+    if not 0 <= options.plain <= MOST_MINUTES:
+        parser.error(f"--plain {options.plain}: at most {MOST_MINUTES:g} minutes")
+    found = measure(list(zip(learners, minutes * len(learners) if len(minutes) == 1 else minutes)), options.seed, options.plain)
     if options.json:
         options.json.write_text(json.dumps(found, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     if options.write:

@@ -99,7 +99,7 @@ def line(found: dict[str, Any]) -> str:
 
 def entries(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """A report as entries of data/measured/load.json: the 95th percentile of a change of a control, everything else beside it."""
-    around = {name: value for name, value in found["conditions"].items() if name not in ("seed", "minutes")}
+    around = {name: value for name, value in found["conditions"].items() if name != "seed"}
     kept = {}
     for it in found["blocks"]:
         change, memory = it["change"], it["memory_megabytes"]
@@ -118,7 +118,7 @@ def entries(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 COLUMNS = (
     "learners", "server", "changes", "p50 ms", "p95 ms", "p99 ms", "errors", "opening p95 ms", "generation p95 ms", "CPU of a core: web, beside, service, client",
-    "memory MB", "MB/min", "kB a change",
+    "memory MB", "MB/min", "kB a change", "seconds",
 )  # fmt: skip
 
 
@@ -132,6 +132,7 @@ def table(kept: dict[str, dict[str, Any]]) -> str:
             *(f"{it[name]:,.0f}" if name in it else "–" for name in ("open_p95_ms", "generate_p95_ms")),
             ", ".join(f"{used:.0f} %" for used in it["cpu_percent_of_a_core"].values()),
             f"{it['megabytes_before']:.0f} → {it['megabytes_after']:.0f}", f"{it['megabytes_per_minute']:+.1f}", f"{it['kilobytes_a_change']:.0f}",
+            f"{it['seconds']:.0f}",
         )  # fmt: skip
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     around = next((entry["conditions"] for entry in kept.values()), {})

@@ -75,7 +75,7 @@ def test_the_table_is_what_was_kept(found, tmp_path):
     assert stored and report.placed(document, report.table(stored)) == document, "python -m tests.load --table"
 
 
-@pytest.mark.parametrize("asked", [["--learners", "0"], ["--learners", "x"], ["--learners", "1000"], ["--minutes", "0"], ["--minutes", "100"]])
+@pytest.mark.parametrize("asked", [["--learners", "0"], ["--learners", "x"], ["--learners", "1000"], ["--minutes", "0"], ["--minutes", "100"], ["--minutes", "1,1"], ["--minutes", "x"], ["--plain", "100"]])
 def test_it_is_bounded(asked):
     """Catches: a load without an end."""
     with pytest.raises(SystemExit):
