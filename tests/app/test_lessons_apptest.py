@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from collections import Counter
 from math import log
 from typing import Any, Iterator, NamedTuple
@@ -72,11 +73,16 @@ def skipped(instruments: list[Placed]) -> dict[str, str]:
 
 
 def markup(at: AppTest) -> str:
-    return "\n".join(each.proto.body for each in at.get("html"))
+    return as_read("\n".join(each.proto.body for each in at.get("html")))
 
 
 def prose_of(at: AppTest) -> str:
-    return "\n".join(each.value for each in at.markdown)
+    return as_read("\n".join(each.value for each in at.markdown))
+
+
+def as_read(text: str) -> str:
+    """Without the marks that tell a screen reader which words of an English text are Chinese."""
+    return re.sub(r'<span lang="zh-CN">([^<]*)</span>', r"\1", text)
 
 
 def stages(at: AppTest) -> list[dict]:

@@ -100,6 +100,7 @@ def test_threads_follow_the_bytes_that_are_left(model, monkeypatch):
     """Catches: a quantized model on as many threads as its original needs, and one that is restored on a single one."""
     monkeypatch.setattr(device, "SMALL_MODEL_BYTES", model.weights.bytes_per_decoded_token() // 2)
     monkeypatch.setattr(device, "cores", lambda: 4)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert [quantized(model, scheme(name)).threads for name in ("int8-channel-head8", "int3-g32")] == [1, 4]
 
 
