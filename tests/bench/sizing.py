@@ -105,7 +105,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=5, help="first visits (5)")
     parser.add_argument("--write", action="store_true", help="keep it in data/measured/sizing.json")
     options = parser.parse_args(arguments)
-    report = json.loads(options.load.read_text(encoding="utf-8")) if options.load else measure([(learners, options.minutes) for learners in CLASSES], seed=1, plain=0)
+    report = json.loads(options.load.read_text(encoding="utf-8")) if options.load else measure([(learners, options.minutes) for learners in CLASSES], seed=1)
     found = of_classes(report) | of_visits(options.rounds)
     if options.write:
         print(write_measured("sizing", found, "python -m tests.bench.sizing --write"), file=sys.stderr)

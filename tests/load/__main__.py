@@ -1,8 +1,8 @@
-"""A class on loopback: `python -m tests.load [--learners 1,10,30,100] [--minutes M] [--seed N] [--plain [MOST]] [--json FILE] [--write]`;
+"""A class on loopback: `python -m tests.load [--learners 1,10,30,100] [--minutes M] [--seed N] [--plain [MOST]] [--two [MOST]] [--json FILE] [--write]`;
 `--table` puts what was written last into docs/load.md.
 
-Each block starts our web server anew (and with --plain a plain `streamlit run` of the same pages after it); the compute service runs
-through. Learners come over the first seconds. A tenth of them ask a model every other time.
+Each block starts our web server anew (and with --plain a plain `streamlit run` of the same pages after it, with --two two of ours behind
+nginx); the compute service runs through. Learners come over the first seconds. A tenth of them ask a model every other time.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import random
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,17 +52,18 @@ async def attend(
     return log
 
 
-async def watched(url: str, web: int, service: int, learners: int, seconds: float, seed: int) -> tuple[Log, float, dict[str, float], list[report.Sample]]:
+async def watched(url: str, web: list[int], service: int, learners: int, seconds: float, seed: int) -> tuple[Log, float, dict[str, float], list[report.Sample]]:
     """The class, the seconds it took, what it cost, and the memory meanwhile."""
 
     def cpu() -> dict[str, float]:
-        return {"web": servers.cpu_seconds(web), "beside": sum(map(servers.cpu_seconds, servers.children(web))), "service": servers.cpu_seconds(service), "client": time.process_time()}
+        beside = [child for pid in web for child in servers.children(pid)]
+        return {"web": sum(map(servers.cpu_seconds, web)), "beside": sum(map(servers.cpu_seconds, beside)), "service": servers.cpu_seconds(service), "client": time.process_time()}
 
     before, began, samples = cpu(), time.monotonic(), []
 
     async def look() -> None:
         while True:
-            samples.append(report.Sample(time.monotonic() - began, servers.resident_bytes(web), servers.resident_bytes(service)))
+            samples.append(report.Sample(time.monotonic() - began, sum(map(servers.resident_bytes, web)), servers.resident_bytes(service)))
             await asyncio.sleep(SAMPLE_SECONDS)
 
     looking = asyncio.create_task(look())
@@ -70,14 +72,20 @@ async def watched(url: str, web: int, service: int, learners: int, seconds: floa
     return log, time.monotonic() - began, {name: used - before[name] for name, used in cpu().items()}, samples
 
 
-def measure(classes: list[tuple[int, float]], seed: int, plain: float) -> dict[str, Any]:
-    """classes: learners and minutes of each; plain: minutes at most of the same class on a plain server, 0 for none."""
+def measure(classes: list[tuple[int, float]], seed: int, plain: float = 0, two: float = 0) -> dict[str, Any]:
+    """classes: learners and minutes of each; plain, two: minutes at most of the same class on a plain server and on two of ours behind
+    nginx, 0 for none."""
     blocks, around = [], conditions()
     with servers.started(servers.COMPUTE) as (compute, service):
         for count, minutes in classes:
-            for name, command, lasting in (("ours", servers.OURS, minutes), ("plain", servers.PLAIN, min(minutes, plain)))[: 2 if plain else 1]:
-                with servers.started(command, INFERENCE_LAB_COMPUTE=f"http://{compute}") as (url, web):
-                    empty = servers.resident_bytes(web)
+            for name, start, lasting in (
+                ("ours", partial(servers.one, servers.OURS), minutes), ("plain", partial(servers.one, servers.PLAIN), min(minutes, plain)),
+                ("two", servers.two, min(minutes, two)),
+            ):  # fmt: skip
+                if not lasting:
+                    continue
+                with start(INFERENCE_LAB_COMPUTE=f"http://{compute}") as (url, web):
+                    empty = sum(map(servers.resident_bytes, web))
                     log, seconds, cpu, samples = asyncio.run(watched(url, web, service, count, lasting * 60, seed))
                 blocks.append(report.block(name, count, seconds, log, cpu, empty, samples))
                 print(report.line(blocks[-1]), file=sys.stderr, flush=True)
@@ -92,6 +100,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--plain", type=float, nargs="?", const=MOST_MINUTES, default=0.0, metavar="MOST",
                         help="the same on a plain `streamlit run`, after each class, for so many minutes at most")  # fmt: skip
+    parser.add_argument("--two", type=float, nargs="?", const=MOST_MINUTES, default=0.0, metavar="MOST",
+                        help="the same on two of our web servers behind deploy/nginx.conf, for so many minutes at most")  # fmt: skip
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the whole report there")
     parser.add_argument("--write", action="store_true", help="keep the figures in data/measured/load.json")
     parser.add_argument("--table", action="store_true", help="measure nothing: the kept figures, as the table of docs/load.md")
@@ -110,9 +120,9 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"--learners {options.learners}: each from 1 to {MOST_LEARNERS}")
     if not all(0 < each <= MOST_MINUTES for each in minutes) or len(minutes) not in (1, len(learners)):
         parser.error(f"--minutes {options.minutes}: one number or one for each class, more than 0, at most {MOST_MINUTES:g}")
-    if not 0 <= options.plain <= MOST_MINUTES:
-        parser.error(f"--plain {options.plain}: at most {MOST_MINUTES:g} minutes")
-    found = measure(list(zip(learners, minutes * len(learners) if len(minutes) == 1 else minutes)), options.seed, options.plain)
+    if not 0 <= min(options.plain, options.two) <= max(options.plain, options.two) <= MOST_MINUTES:
+        parser.error(f"--plain {options.plain} --two {options.two}: at most {MOST_MINUTES:g} minutes")
+    found = measure(list(zip(learners, minutes * len(learners) if len(minutes) == 1 else minutes)), options.seed, options.plain, options.two)
     if options.json:
         options.json.write_text(json.dumps(found, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     if options.write:

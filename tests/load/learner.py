@@ -66,9 +66,10 @@ class Learner:
         return time.monotonic() >= self.until or len(self.log.deeds) >= self.enough
 
     async def attend(self) -> None:
+        seat = {"Cookie": f"seat={self.draw.getrandbits(128):032x}"}  # by which nginx finds this browser's server again
         while not self.leaves:
             try:
-                async with websockets.connect(f"{self.url}/_stcore/stream", subprotocols=["streamlit"], max_size=None, max_queue=None,
+                async with websockets.connect(f"{self.url}/_stcore/stream", subprotocols=["streamlit"], additional_headers=seat, max_size=None, max_queue=None,
                                               ping_interval=None, proxy=None, open_timeout=PATIENCE_SECONDS["open"]) as socket:  # fmt: skip
                     await self._visit(socket)
             except (OSError, websockets.WebSocketException, TimeoutError) as reason:

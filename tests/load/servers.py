@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -34,6 +35,22 @@ def started(command: tuple[str, ...], **environment: str) -> Iterator[tuple[str,
         yield f"127.0.0.1:{port}", process.pid
     finally:
         _end(process)
+
+
+@contextmanager
+def two(**environment: str) -> Iterator[tuple[str, list[int]]]:
+    """Two of our web servers behind deploy/nginx.conf: its address, and the process ids of both and of nginx."""
+    from tests.browser.test_several_servers import proxied
+
+    with tempfile.TemporaryDirectory() as folder, started(OURS, **environment) as (one, first), started(OURS, **environment) as (other, second), \
+            proxied(Path(folder), [one, other]) as (url, nginx):  # fmt: skip
+        yield url.removeprefix("http://"), [first, second, nginx.pid]
+
+
+@contextmanager
+def one(command: tuple[str, ...], **environment: str) -> Iterator[tuple[str, list[int]]]:
+    with started(command, **environment) as (url, pid):
+        yield url, [pid]
 
 
 def _free_port() -> int:
