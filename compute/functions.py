@@ -133,9 +133,9 @@ def call(
     """Check, run, and return plain JSON data; what is reported on the way is such data too."""
     target = function(name).load()
 
-    def told(fraction: float, note: str = "", *partial: Any) -> None:
+    def told(fraction: float, note: str = "", partial: Any = None) -> None:
         if report:
-            report(fraction, note, *map(plain, partial))
+            report(fraction, note, *([] if partial is None else [plain(partial)]))
 
     served = {"report": told, "cancelled": cancelled or (lambda: False)}
     takes = inspect.signature(target).parameters
