@@ -27,6 +27,8 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from compute import turns
+
 if TYPE_CHECKING:
     import psycopg
 
@@ -74,7 +76,7 @@ def cleaned(text: str) -> str:
 
 
 class Store:
-    """The rules of the notes, the same wherever they are kept."""
+    """The rules of the notes, the same wherever they are kept. While a database keeps one page waiting, others are made."""
 
     def __init__(self, database: Sqlite | Postgres):
         self.database = database
@@ -89,7 +91,7 @@ class Store:
         now, owner = now or datetime.now(timezone.utc), owner_of(browser)
         written, minute_ago = now.isoformat(timespec="seconds"), (now - timedelta(minutes=1)).isoformat(timespec="seconds")
 
-        with self.database.open(write=True) as execute:
+        with turns.lent(), self.database.open(write=True) as execute:
             def count(condition: str, *values: str) -> int:
                 return execute(f"SELECT COUNT(*) FROM notes WHERE {condition}", values).fetchone()[0]
 
@@ -114,11 +116,11 @@ class Store:
 
     def delete(self, browser: str, id: int) -> bool:
         """False when there is no such note of this browser."""
-        with self.database.open(write=True) as execute:
+        with turns.lent(), self.database.open(write=True) as execute:
             return execute("DELETE FROM notes WHERE id = ? AND owner = ?", (id, owner_of(browser))).rowcount > 0
 
     def _read(self, where: str, values: tuple) -> list[Note]:
-        with self.database.open(write=False) as execute:
+        with turns.lent(), self.database.open(write=False) as execute:
             if not execute:
                 return []
             rows = execute(f"SELECT id, lesson, lang, written, text FROM notes WHERE {where} ORDER BY written, id", values).fetchall()

@@ -11,15 +11,17 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from compute import turns
-from compute.errors import LabError
+from compute.errors import LabError, TimedOut
 
 ROOT = Path(__file__).resolve().parents[1]
 NICE = 5  # between the pages and the models
+PATIENCE_SECONDS = 120.0  # with a call; as with one of the service
 
 P, T = ParamSpec("P"), TypeVar("T")
 _turn = threading.Lock()
@@ -36,28 +38,43 @@ def start() -> None:
 
 def stop() -> None:
     global _started
+    _started = False
+    if worker := _worker:
+        worker.kill()  # whoever waits for an answer hears that none comes
     with _turn:
-        _started = False
         _end()
 
 
 def call(function: Callable[P, T], *arguments: Any) -> T:
     """function(*arguments): a function of a module in compute/ that needs nothing but its arguments and keeps what it likes. Raises
-    the LabError that it raises."""
+    the LabError that it raises, and TimedOut."""
     if _started:
         with turns.lent(), _turn:
             try:
-                return _ask(function, arguments)
+                if _started:  # and not stopped meanwhile
+                    return _ask(function, arguments)
             except (OSError, EOFError, pickle.PickleError, AttributeError):  # AttributeError: cannot be pickled
                 _end()
     return function(*arguments)
 
 
 def _ask(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    asked = pickle.dumps((function, arguments))
     worker = _worker if _worker and _worker.poll() is None else _begin()
-    worker.stdin.write(pickle.dumps((function, arguments)))
-    worker.stdin.flush()
-    answer = pickle.load(worker.stdout)
+    began, late = time.monotonic(), threading.Timer(PATIENCE_SECONDS, worker.kill)
+    late.daemon = True
+    late.start()
+    try:
+        worker.stdin.write(asked)
+        worker.stdin.flush()
+        answer = pickle.load(worker.stdout)
+    except (OSError, EOFError, pickle.UnpicklingError):
+        if time.monotonic() - began < PATIENCE_SECONDS:
+            raise
+        _end()
+        raise TimedOut("timed_out", function=function.__qualname__, limit=PATIENCE_SECONDS) from None
+    finally:
+        late.cancel()
     if isinstance(answer, LabError):
         raise answer
     return answer

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
+import time
 
 import pytest
 
 from compute import aside, facts
-from compute.errors import UnknownName
+from compute.errors import TimedOut, UnknownName
 
 
 @pytest.fixture()
@@ -34,6 +37,29 @@ def test_a_refusal_comes_back_as_itself_and_other_failures_as_they_are(started):
     with pytest.raises(ZeroDivisionError):
         aside.call(divmod, 1, 0)
     assert aside.call(len, (1, 2)) == 2
+
+
+def test_a_call_that_never_ends_is_told_and_the_next_one_is_answered(started, monkeypatch):
+    """Catches: a process that hangs, and with it everybody who comes to the same page, for ever."""
+    first = aside.call(os.getpid)
+    with monkeypatch.context() as hasty, pytest.raises(TimedOut, match="sleep"):
+        hasty.setattr(aside, "PATIENCE_SECONDS", 0.3)
+        aside.call(time.sleep, 60)
+    assert aside.call(os.getpid) not in (first, os.getpid())
+
+
+def test_a_server_that_stops_waits_for_no_call(started):
+    """Catches: a web server that cannot be ended while the process beside it hangs."""
+    os.kill(aside.call(os.getpid), signal.SIGSTOP)
+    heard = []
+    waiting = threading.Thread(target=lambda: heard.append(aside.call(os.getpid)), daemon=True)
+    waiting.start()
+    while not aside._turn.locked():
+        time.sleep(0.01)
+    began = time.monotonic()
+    aside.stop()
+    waiting.join(10)
+    assert heard == [os.getpid()] and time.monotonic() - began < 10, "answered here, and nobody waited for the end of patience"
 
 
 def test_without_a_start_it_runs_here():

@@ -29,6 +29,7 @@ from app import notes
 from app.lesson import words
 from app.notes import NotKept, Postgres, Sqlite, Store
 from components.text import LANGUAGES
+from compute import turns
 from tests.conftest import ROOT
 
 ANNA, BEN = "a" * 32, "b" * 32
@@ -166,6 +167,17 @@ def test_two_servers_write_the_same_notes(store):
     _, complaint = other.communicate(timeout=60)
     assert other.returncode == 0 and not failed, (complaint, failed)
     assert sorted(note.text for note in store.all()) == sorted(f"{letter} {n}" for letter in "abc" for n in range(5))
+
+
+def test_a_database_that_keeps_one_page_waiting_keeps_no_other(in_file, monkeypatch):
+    """Catches a store that does not answer, for which the pages of the whole class wait one after the other."""
+    held, opened = [], Sqlite.open
+    monkeypatch.setattr(Sqlite, "open", lambda self, write: held.append(turns.held()) or opened(self, write))
+    with turns.taken():
+        kept = in_file.add(ANNA, "roofline", "en", "q", NOON)
+        assert in_file.of(ANNA) == [kept] and in_file.delete(ANNA, kept.id) and turns.held()
+        assert refused(lambda: in_file.add(ANNA, "roofline", "en", "")) == "empty" and turns.held()
+    assert held == [False] * 3 and not turns.held()
 
 
 def test_a_lock_a_full_disk_and_a_broken_file_are_told_apart(in_file, monkeypatch):
