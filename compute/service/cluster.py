@@ -145,7 +145,8 @@ class Door:
                         yield new
                 return
             except RayActorError:
-                continue
+                if told.whole:
+                    return
             finally:
                 answering.cancel()
         for new in told.broken_off(scope["path"]):
@@ -184,6 +185,7 @@ class Told:
         self.first: dict[str, Any] = {}  # event of a completion
         self.parts: Counter[int] = Counter()  # told, by choice
         self.repeated: Counter[int] = Counter()  # of these, how many this replica has told again
+        self.whole = False  # the caller has it to its end
 
     def continued(self, body: bytes) -> bytes:
         """What to ask for: the same, with the seed that was drawn."""
@@ -195,10 +197,13 @@ class Told:
         if message["type"] == "http.response.start":
             self.begun = message
             return []
-        if dict(self.begun["headers"]).get(b"content-type") == openai.EVENT_STREAM.encode():
+        if streams(self.begun):
             message = message | {"body": b"".join(self.event(one) for one in message["body"].split(b"\n\n") if one)}
+        elif self.start and streams(self.start):  # the next replica refuses, in the middle of what the caller reads
+            message = message | {"body": b"data: " + message["body"] + b"\n\n"}
         start = [] if self.start else [self.begun]
         self.start = self.start or self.begun
+        self.whole = not message.get("more_body", False)
         return [*start, message]
 
     def event(self, said: bytes) -> bytes:
@@ -227,6 +232,11 @@ class Told:
         kind = dict(self.start["headers"]).get(b"content-type")
         last = encode(gone) if kind == EVENT_TYPE.encode() else openai.said(openai.shaped(gone)[1])
         return [{"type": "http.response.body", "body": last}]
+
+
+def streams(start: Message) -> bool:
+    """Whether a completion begins that comes event by event."""
+    return dict(start["headers"]).get(b"content-type") == openai.EVENT_STREAM.encode()
 
 
 def app(settings: dict[str, Any]) -> serve.Application:

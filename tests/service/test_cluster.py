@@ -1,5 +1,6 @@
 """The service on a Ray cluster of two nodes, all on this machine: the same answers, and none lost when a replica is killed."""
 
+import asyncio
 import itertools
 import json
 import os
@@ -17,10 +18,11 @@ import yaml
 
 from tests.service.several import ROOT, several  # isort: skip; first, as Ray reads the environment when it is imported
 
+from ray.exceptions import RayActorError
 from ray.serve._private.api import call_user_app_builder_with_args_if_necessary
 
 from compute import functions, measures, precompute
-from compute.errors import BadInput, Refused
+from compute.errors import BadInput, Busy, Refused
 from compute.service import client, cluster, openai
 from compute.service.schema import Progress
 PIN = re.search(r"^ray\[serve\]==(\S+)$", (ROOT / "requirements-cluster.txt").read_text(), re.MULTILINE)[1]
@@ -208,6 +210,42 @@ def test_what_was_told_is_not_told_again():
     said = b"".join(message.get("body", b"") for message in out).decode().splitlines()
     found = [json.loads(line.removeprefix("data: ")) for line in said if line]
     assert texts(found) == {0: "abc", 1: "xy"} and {event["id"] for event in found} == {1}
+
+
+def test_a_whole_answer_is_not_asked_for_again():
+    """Catches an end that is told twice, where a replica dies between the last word and its own end."""
+    class Dying:
+        asked = 0
+
+        def remote(self, scope, body):
+            self.asked += 1
+            return self
+
+        async def __aiter__(self):
+            yield {"type": "http.response.start", "status": 200, "headers": []}
+            yield {"type": "http.response.body", "body": b"all"}
+            raise RayActorError
+
+        def cancel(self):
+            pass
+
+    async def heard() -> list:
+        return [message async for message in cluster.Door(None, None).told(dying, {"path": "/run/toy.add"}, b"{}")]
+
+    dying = Dying()
+    assert [message["type"] for message in asyncio.run(heard())] == ["http.response.start", "http.response.body"] and dying.asked == 1
+
+
+def test_a_refusal_in_the_middle_of_a_completion_is_its_last_event():
+    """Catches JSON that no client of a stream can read, where the replica that was to go on is full."""
+    told, refused = cluster.Told(), openai.refusal(Busy(3, 2.0))
+    told.new({"type": "http.response.start", "status": 200, "headers": [(b"content-type", openai.EVENT_STREAM.encode())]})
+    told.new({"type": "http.response.body", "body": openai.said({"id": 1, "created": 1, "seed": 9, "choices": []}), "more_body": True})
+    told.continued(b"{}")
+    assert not told.new({"type": "http.response.start", "status": refused.status_code, "headers": refused.raw_headers}) and not told.whole
+    (last,) = told.new({"type": "http.response.body", "body": refused.body})
+    event, _, rest = last["body"].partition(b"\n\n")
+    assert json.loads(event.removeprefix(b"data: "))["error"]["code"] == "overloaded" and not rest and told.whole
 
 
 @pytest.mark.parametrize("path, words", [("/run/toy.add", '"code":"unavailable"'), ("/v1/completions", '"unavailable"')])
