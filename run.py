@@ -221,9 +221,10 @@ def stop(process: subprocess.Popen, patience_s: float = 5.0) -> None:
     process.wait()
 
 
-def answers(url: str, timeout_s: float) -> bool:
+def answers(url: str, timeout_s: float, host: str | None = None) -> bool:
+    """host: the name to ask for, where the server may not go by that of the address."""
     try:
-        with urllib.request.urlopen(url, timeout=timeout_s) as reply:
+        with urllib.request.urlopen(urllib.request.Request(url, headers={"Host": host} if host else {}), timeout=timeout_s) as reply:
             return reply.status == 200
     except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError):  # ValueError: no address at all
         return False
@@ -363,7 +364,7 @@ def serve(options: argparse.Namespace) -> int:
             now = time.monotonic()
             if web.poll() is not None:
                 raise Stop(f"网页服务退出了（退出码 {web.returncode}），原因见上。", f"The web server ended (exit code {web.returncode}); the reason is above.")
-            if not told and answers(f"{address}/healthz", 1.0):
+            if not told and answers(f"{address}/healthz", 1.0, "localhost"):
                 told = True
                 say(f"\n  课件已打开：{address}\n  按 Ctrl-C 结束。\n", f"\n  The courseware is open: {address}\n  Ctrl-C ends it.\n")
                 open_browser(address)

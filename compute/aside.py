@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -33,7 +34,8 @@ def start() -> None:
     global _started
     with _turn:
         _started = True
-        _begin()
+        with suppress(OSError):  # tried again at the first call
+            _begin()
 
 
 def stop() -> None:

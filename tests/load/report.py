@@ -117,7 +117,7 @@ def entries(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 COLUMNS = (
-    "learners", "server", "changes", "p50 ms", "p95 ms", "p99 ms", "errors", "opening p95 ms", "generation p95 ms", "CPU of a core: web, beside, service, client",
+    "learners", "server", "changes", "p50 ms", "p95 ms", "p99 ms", "errors", "opening p95 ms", "generation p95 ms", "answer p95 ms", "CPU of a core: web, beside, service, client",
     "memory MB", "MB/min", "kB a change", "seconds",
 )  # fmt: skip
 
@@ -129,7 +129,7 @@ def table(kept: dict[str, dict[str, Any]]) -> str:
         it = entry["conditions"]
         cells = (
             it["learners"], key.split(".")[1], entry["n"], *(f"{ms:,.0f}" for ms in (it["p50_ms"], entry["value"], it["p99_ms"])), it["errors"],
-            *(f"{it[name]:,.0f}" if name in it else "–" for name in ("open_p95_ms", "generate_p95_ms")),
+            *(f"{it[name]:,.0f}" if name in it else "–" for name in ("open_p95_ms", "generate_p95_ms", "answer_p95_ms")),
             ", ".join(f"{used:.0f} %" for used in it["cpu_percent_of_a_core"].values()),
             f"{it['megabytes_before']:.0f} → {it['megabytes_after']:.0f}", f"{it['megabytes_per_minute']:+.1f}", f"{it['kilobytes_a_change']:.0f}",
             f"{it['seconds']:.0f}",
