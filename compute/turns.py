@@ -10,15 +10,20 @@ take it from each other in the middle of their work cost several times what the 
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
 T = TypeVar("T")
+PATIENCE_SECONDS = 60.0  # with whoever has the turn and does not pass it on: a page that hangs must not stop the course
+LOOKS = 12  # within that time
+
 _guard = threading.Lock()
-_gates: deque[threading.Lock] = deque()  # of those who wait, closed
-_busy = False
+_gates: deque[tuple[threading.Lock, object]] = deque()  # of those who wait: closed, and for which turn
+_turn: object | None = None  # the one that somebody has
+_since = 0.0  # time.monotonic() of its beginning
 _mine = threading.local()
 
 
@@ -65,27 +70,38 @@ def waiting(items: Iterable[T]) -> Iterator[T]:
 
 def held() -> bool:
     """Whether this thread has the turn."""
-    return getattr(_mine, "held", False)
+    return getattr(_mine, "turn", None) is not None
 
 
 def _take() -> None:
-    global _busy
+    mine, gate = object(), threading.Lock()
     with _guard:
-        gate = threading.Lock() if _busy else None
-        if gate:
+        if _turn is None:
+            _begin(mine)
+        else:
             gate.acquire()
-            _gates.append(gate)
-        _busy = True
-    if gate:
-        gate.acquire()  # until it is opened
-    _mine.held = True
+            _gates.append((gate, mine))
+    while _turn is not mine and not gate.acquire(timeout=PATIENCE_SECONDS / LOOKS):
+        with _guard:
+            if _gates and _gates[0][1] is mine and time.monotonic() - _since > PATIENCE_SECONDS:
+                _gates.popleft()
+                _begin(mine)
+    _mine.turn = mine
 
 
 def _give() -> None:
-    global _busy
-    _mine.held = False
+    mine, _mine.turn = _mine.turn, None
     with _guard:
+        if _turn is not mine:  # it took too long and has lost it
+            return
         if _gates:
-            _gates.popleft().release()  # still busy: the turn is the next one's
+            gate, next_turn = _gates.popleft()
+            _begin(next_turn)
+            gate.release()
         else:
-            _busy = False
+            _begin(None)
+
+
+def _begin(turn: object | None) -> None:
+    global _turn, _since
+    _turn, _since = turn, time.monotonic()

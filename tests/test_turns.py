@@ -38,7 +38,7 @@ def test_one_at_a_time_in_the_order_of_asking():
         first_is_in.set()
 
     run(lambda: work(0), lambda: work(1), lambda: work(2), open_later)
-    assert seen == [0, 0, 1, 1, 2, 2] and not turns.held() and not turns._busy
+    assert seen == [0, 0, 1, 1, 2, 2] and not turns.held() and turns._turn is None
 
 
 def wait_for_another():
@@ -75,4 +75,42 @@ def test_a_failure_gives_the_turn_back():
         1 / 0
     with pytest.raises(ZeroDivisionError), turns.taken(), turns.lent():
         1 / 0
-    assert not turns.held() and not turns._busy
+    assert not turns.held() and turns._turn is None
+
+
+def test_a_page_that_hangs_loses_its_turn(monkeypatch):
+    """Catches: one page that never ends and stops the whole course; a turn that is given twice when it ends after all."""
+    monkeypatch.setattr(turns, "PATIENCE_SECONDS", 0.2)
+    seen, others_are_done = [], threading.Event()
+
+    def hung():
+        with turns.taken():
+            others_are_done.wait(5)
+            turns.pass_on()
+        seen.append("hung")
+
+    def page(name: str):
+        with turns.taken():
+            time.sleep(0.05)
+            seen.append(name)
+        if name == "second":
+            others_are_done.set()
+
+    run(hung, lambda: page("first"), lambda: page("second"))
+    assert seen == ["first", "second", "hung"] and turns._turn is None and not turns._gates
+
+
+def test_a_long_queue_is_no_reason_to_push_in(monkeypatch):
+    """Catches: patience with the queue in place of patience with the one who has the turn."""
+    monkeypatch.setattr(turns, "PATIENCE_SECONDS", 0.2)
+    seen, now = [], []
+
+    def page(number: int):
+        with turns.taken():
+            now.append(number)
+            time.sleep(0.1)
+            seen.append(tuple(now))
+            now.remove(number)
+
+    run(*(lambda number=number: page(number) for number in range(6)))
+    assert seen == [(number,) for number in range(6)]

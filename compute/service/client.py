@@ -213,7 +213,8 @@ def _open(
 
 
 def _refusal(response: httpx.Response, base: str) -> LabError:
-    body = response.read()
+    with turns.lent():
+        body = response.read()
     event = decode(body)
     if not isinstance(event, LabError):
         raise NotOurs(f"status {response.status_code} without an error: {body[:80]!r}")
