@@ -23,7 +23,9 @@ PLAIN = {"content-type": "text/plain; charset=utf-8", "cache-control": "no-store
 
 
 def listed() -> set[str]:
-    return {name.lower().rstrip(".") for name in os.environ.get(SETTING, "").replace(",", " ").split()}
+    """Without the ports that somebody copied with them."""
+    said = os.environ.get(SETTING, "").lower().replace(",", " ").split()
+    return {name if name == "*" else name_of(f"//{name}") for name in said} - {""}
 
 
 class Doors:

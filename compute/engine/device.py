@@ -81,7 +81,9 @@ def cores() -> int:
 def threads_for(bytes_per_token: int) -> int:
     """How many threads decode fastest for a model that reads this many bytes of weights per token; at most as many as OMP_NUM_THREADS
     says, which Ray sets to the cores of a replica."""
-    return 1 if bytes_per_token < SMALL_MODEL_BYTES else int(os.environ.get("OMP_NUM_THREADS") or cores())
+    said = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # a list is for nested regions
+    most = min(cores(), int(said)) if said.isdecimal() and int(said) else cores()
+    return 1 if bytes_per_token < SMALL_MODEL_BYTES else most
 
 
 def check_computes(name: str = "auto") -> None:

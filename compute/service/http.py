@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import json
 import os
 from collections.abc import Coroutine
@@ -16,7 +17,7 @@ from compute.service.doors import LOOPBACK
 from compute.service.rates import counted
 
 JSON_TYPE = "application/json"
-TRUSTS = "INFERENCE_LAB_COMPUTE_TRUSTS"  # addresses of web servers on other machines, apart by spaces
+TRUSTS = "INFERENCE_LAB_COMPUTE_TRUSTS"  # addresses or networks (10.1.0.0/16) of web servers on other machines, apart by spaces
 
 
 def client_of(request: Request) -> str:
@@ -25,9 +26,17 @@ def client_of(request: Request) -> str:
     names, uvicorn has put the address in its place that the proxy saw."""
     peer = request.client.host if request.client else ""
     learner = learner_of(request)
-    if peer in LOOPBACK or peer in os.environ.get(TRUSTS, "").split():
+    if peer in LOOPBACK or _trusted(peer):
         return f"learner {learner}" if learner else ""
     return counted(peer)
+
+
+def _trusted(peer: str) -> bool:
+    try:
+        networks = [ipaddress.ip_network(each, strict=False) for each in os.environ.get(TRUSTS, "").split()]
+        return any(ipaddress.ip_address(peer) in network for network in networks)
+    except ValueError:  # a peer without an address, or an entry that is none: nobody is trusted by mistake
+        return False
 
 
 def learner_of(request: Request) -> str:

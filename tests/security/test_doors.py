@@ -76,6 +76,13 @@ def test_our_own_pages_come_in(headers, monkeypatch):
     assert web().get("/", headers=headers).status_code == 200
 
 
+def test_a_name_may_be_listed_with_its_port(monkeypatch):
+    """Catches: an address copied from the browser that lists nobody, and a mistyped one that lets in who gives no name."""
+    monkeypatch.setenv(SETTING, "Lab.example:8501 :8501")
+    assert web().get("/", headers={"host": "lab.example:8501"}).status_code == 200
+    assert web().get("/", headers={"host": ""}).status_code == 403
+
+
 @pytest.mark.parametrize("headers", FOREIGN, ids=str)
 def test_strangers_stay_outside(headers, monkeypatch):
     """Catches: another site's page that uses a learner's browser; a name that its owner points here; another server of this machine."""

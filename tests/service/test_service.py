@@ -397,3 +397,7 @@ def test_a_web_server_elsewhere_calls_for_many_learners(monkeypatch):
 
     monkeypatch.setenv(TRUSTS, "10.0.0.5 10.0.0.6")
     assert [told(peer) for peer in ("127.0.0.1", "10.0.0.6", "10.0.0.7")] == ["learner ann", "learner ann", "10.0.0.7"]
+    monkeypatch.setenv(TRUSTS, "10.1.0.0/16")
+    assert [told(peer) for peer in ("10.1.2.3", "10.2.2.3", "testclient")] == ["learner ann", "10.2.2.3", "testclient"]
+    monkeypatch.setenv(TRUSTS, "0.0.0.0/0 everybody")
+    assert told("10.0.0.7") == "10.0.0.7", "an entry that is no address trusts nobody"
