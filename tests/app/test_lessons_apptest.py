@@ -288,4 +288,4 @@ def test_the_quiz_grades_right_and_wrong(slug, lang):
         assert said.count("lab-verdict-wrong") == (0 if right else len(items))
         assert ('class="lab-passed"' in markup(at)) is right
         for item in items:
-            assert prose.markdown(item.explanation[lang].split("[[")[0], lang, say) in said
+            assert as_read(prose.markdown(item.explanation[lang].split("[[")[0], lang, say)) in said
