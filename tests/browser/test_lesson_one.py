@@ -443,7 +443,7 @@ def test_the_service_dies_and_comes_back(chromium):
         stepper = frame(page, "kv-stepper")
         expect(run_button(page)).to_be_visible(timeout=SECONDS)
 
-        occupy(service, 8)
+        occupy(service, 16)
         page.wait_for_timeout(300)
         run_button(page).click()
         expect(stepper.locator("[data-testid=stProgress]")).to_be_visible(timeout=SECONDS)
