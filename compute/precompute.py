@@ -259,14 +259,14 @@ def precompute(
             continue
         ran += 1
         if job.measure == "claims":
-            claims |= {key: _entry(job, key, value, due[job.keys], path) for key, value in made.items()}
+            claims |= {key: (job, value) for key, value in made.items()}
             continue
         with _alone(path):  # with the recordings, which another run's sweep must not find without their entries
             _write(path, {key: _entry(job, key, value, due[job.keys], path) for key, value in made.items()})
         say(f"{ran}/{len(due)} {job.keys[0]}{f' and {len(job.keys) - 1} more' * (len(job.keys) > 1)}: {time.perf_counter() - began:.1f} s")
         began = time.perf_counter()
     with _alone(path):
-        _write(path, claims, whole=not only.lstrip("=~"))
+        _write(path, {key: _entry(job, key, value, due[job.keys], path) for key, (job, value) in claims.items()}, whole=not only.lstrip("=~"))
         _sweep(path, {key for job in chosen for key in job.keys}, whole=not only.lstrip("=~"))
     say(f"{len(chosen)} jobs: {ran} run, {len(chosen) - ran - len(failed)} unchanged, {len(failed)} failed; {len(stored(path))} entries in {_name(path)}")
     return failed
@@ -294,8 +294,8 @@ def _entry(job: Job, key: str, value: Value, inputs: str, path: Path) -> dict[st
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Between reading the store and putting a new one in its place no other run may do the same. The empty file beside it
-    stays: whoever removes it takes away the lock that another one waits for."""
+    """Between reading the store and putting a new one in its place no other run may do the same, and whoever writes beside it, a
+    recording or timings, waits as well. The empty file stays: whoever removes it takes away the lock that another one waits for."""
     from filelock import FileLock  # for those who write; pages only read
 
     path.parent.mkdir(exist_ok=True)
@@ -329,7 +329,8 @@ def write_measured(name: str, entries: Mapping[str, Mapping[str, Any]], command:
     made = {"date": date.today().isoformat(), "command": command, "commit": _commit(), "versions": _versions(), "machine": _machine()}
     data = {"schema": SCHEMA, "made": made, "entries": as_stored(dict(sorted(entries.items())))}
     file = (folder or STORE.parent / "measured") / f"{name}.json"
-    _replace(file, (json.dumps(data, ensure_ascii=False, indent=1, allow_nan=False) + "\n").encode())
+    with _alone(STORE):
+        _replace(file, (json.dumps(data, ensure_ascii=False, indent=1, allow_nan=False) + "\n").encode())
     return file
 
 
@@ -349,9 +350,11 @@ def _replace(path: Path, raw: bytes) -> None:
 
 
 def _sweep(path: Path, keys: set[str], whole: bool) -> None:
-    """Removes former recordings of these keys, of all of them after a whole run, and what a run that was killed had begun."""
-    for file in path.parent.glob(f"{path.name}.*.new"):
-        file.unlink()
+    """Removes former recordings of these keys, of all of them after a whole run, and what writers that were killed had begun: who
+    lives does not write now, as the lock is ours."""
+    for begun in (f"{path.name}.*.new", "precomputed/*.json.*.new", "measured/*.json.*.new"):
+        for file in path.parent.glob(begun):
+            file.unlink()
     kept = {entry["trace"]["file"] for entry in stored(path).values() if "trace" in entry}
     for file in (path.parent / "precomputed").glob("*.json"):
         if f"precomputed/{file.name}" not in kept and (whole or file.name.rsplit(".", 2)[0] in keys):

@@ -4,6 +4,7 @@ import ast
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +72,17 @@ def test_old_recordings_are_swept(toy):
     precompute.precompute(say=lambda line: None)
     kept = precompute.stored()["toy.value"]["trace"]["file"]
     assert [f.name for f in (toy.path.parent / "precomputed").iterdir()] == [kept.removeprefix("precomputed/")]
+
+
+def test_what_killed_writers_had_begun_is_swept(toy):
+    """Catches halves of recordings and timings that stay for ever, since only those of the store itself were looked for."""
+    file, recording = precompute.write_measured("bench", {"bench.speedup": TIMED}, "x"), toy.path.parent / "precomputed" / "toy.value.0123456789ab.json"
+    precompute.precompute(say=lambda line: None)
+    begun = [kept.with_name(f"{kept.name}.4194305.new") for kept in (toy.path, file, recording)]  # no process has that number
+    for half in begun:
+        half.write_text("{")
+    precompute.precompute("toy", say=lambda line: None)
+    assert not any(half.exists() for half in begun) and file.exists() and precompute.trace("toy.value") == [1, 2, 3]
 
 
 def test_the_optional_model_counts_too(tmp_path, monkeypatch):
@@ -205,6 +217,17 @@ def test_timings_are_written_read_and_never_judged(toy, capsys):
     assert command(["verify"]) == 0 and "bench.speedup" not in capsys.readouterr().out
     with pytest.raises(ValueError, match="conditions"):
         precompute.write_measured("bench", {"bench.speedup": {**TIMED, "conditions": {}}}, "x")
+
+
+def test_timings_wait_for_who_writes(toy):
+    """Catches timings whose half-written file another run sweeps away from under their writer."""
+    writer = threading.Thread(target=precompute.write_measured, args=("bench", {"bench.speedup": TIMED}, "x"))
+    with precompute._alone(toy.path):
+        writer.start()
+        writer.join(0.5)
+        assert writer.is_alive() and not (toy.path.parent / "measured").exists()
+    writer.join(10)
+    assert not writer.is_alive() and precompute.timings()["bench.speedup"]["value"] == 2.5
 
 
 @pytest.mark.parametrize("spoil,complaint", [
