@@ -328,6 +328,16 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+def gone(code: int) -> tuple[str, str]:
+    """What is said of a web server that ended with that code; a negative one is a signal's, as subprocess tells it."""
+    zh, en = f"退出了（退出码 {code}），原因见上", f"ended (exit code {code}); the reason is above"
+    if code < 0:
+        zh, en = f"被信号 {-code} 结束了", f"was ended by signal {-code}"
+        if code == -signal.SIGKILL:
+            zh, en = f"{zh}，那是有人要它停，或内存不够", f"{en}, which somebody sent, or the system for want of memory"
+    return f"网页服务{zh}。其余也已停下；要再打开，请执行同样的命令。", f"The web server {en}. All else is stopped too; the same command starts it again."
+
+
 def open_browser(url: str) -> None:
     on_screen = os.name == "nt" or sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     if on_screen and sys.stdout.isatty():
@@ -363,7 +373,7 @@ def serve(options: argparse.Namespace) -> int:
         while True:
             now = time.monotonic()
             if web.poll() is not None:
-                raise Stop(f"网页服务退出了（退出码 {web.returncode}），原因见上。", f"The web server ended (exit code {web.returncode}); the reason is above.")
+                raise Stop(*gone(web.returncode))
             if not told and answers(f"{address}/healthz", 1.0, "localhost"):
                 told = True
                 say(f"\n  课件已打开：{address}\n  按 Ctrl-C 结束。\n", f"\n  The courseware is open: {address}\n  Ctrl-C ends it.\n")

@@ -212,6 +212,15 @@ def test_when_the_web_server_dies_so_does_the_rest(started):
     assert lab.process.returncode == 1 and "The web server ended (exit code 3)" in out and not alive(compute[0])
 
 
+def test_a_web_server_that_was_killed_is_told_as_such(started):
+    """Catches a sentence that points to a reason above where there is none, and an exit code after which systemd starts nothing again."""
+    lab = started()
+    lab.until(lambda: answers(lab.port))
+    os.kill(int(lab.log("web.log")[0][0]), signal.SIGKILL)
+    out, _ = lab.process.communicate(timeout=20)
+    assert lab.process.returncode == 1 and out.count("The web server was ended by signal 9, which somebody sent") == 1 and "above" not in out and "Traceback" not in out
+
+
 # ---- the watcher's judgement, on a clock of our own
 
 
