@@ -220,7 +220,7 @@ def trouble_of(reason: psycopg.Error) -> str:
 def store() -> Store:
     """The store that is set: a path, sqlite:///path or postgresql://…; any other scheme is one we cannot speak yet."""
     address = os.environ.get(SETTING) or str(ROOT / "var" / "notes.sqlite")
-    if re.match("postgres(ql)?:", address):  # also with a slash too few: it must not pass as the name of a file
+    if re.match("postgres(ql)?(:|//)", address, re.IGNORECASE):  # also with a colon or a slash too few: it must not pass as the name of a file
         return Store(Postgres(address))
     scheme, separator, rest = address.partition("://")
     if separator and scheme != "sqlite":

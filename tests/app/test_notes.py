@@ -288,6 +288,16 @@ def test_the_store_is_chosen_by_its_address(monkeypatch, address, found):
     assert str(notes.store().database.path) == found
 
 
+@pytest.mark.parametrize("address", ["postgres//lab:s3cret@host/lab", "postgresql//host/lab", "postgresql:/host/lab", "postgres:host", "Postgres//host/lab"])
+def test_a_mistyped_address_of_postgresql_is_no_file(monkeypatch, tmp_path, capsys, address):
+    """Catches notes that go into a file named after a mistyped address, with the password in its name, while the operator believes them in PostgreSQL."""
+    monkeypatch.setenv(notes.SETTING, address)
+    assert refused(lambda: notes.store().add(ANNA, "roofline", "zh", "q", NOON)) == "bad_address" == refused(lambda: notes.store().all())
+    assert notes.main(["export", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "cannot be read; it should be postgresql://" in said and "s3cret" not in said
+
+
 def test_an_unknown_kind_of_store_is_refused(monkeypatch):
     """Catches an address of another database taken for the name of a file."""
     monkeypatch.setenv(notes.SETTING, "mysql://u@host/db")
