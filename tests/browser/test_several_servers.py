@@ -94,7 +94,7 @@ def proxied(folder: Path, servers: list[str]) -> Iterator[tuple[str, subprocess.
     """nginx with deploy/nginx.conf before two servers (host:port): its address and its process."""
     port = free_port()
     text = (ROOT / "deploy" / "nginx.conf").read_text(encoding="utf-8")
-    for written, here in (("listen 8501", f"listen 127.0.0.1:{port}"), ("/var/cache/nginx", str(folder)),
+    for written, here in (("listen 8501", f"listen 127.0.0.1:{port}"), ("/var/cache/", f"{folder}/"),
                           *zip(("127.0.0.1:8601", "127.0.0.1:8602"), servers)):
         assert written in text, f"deploy/nginx.conf has no {written} any more"
         text = text.replace(written, here)
@@ -134,6 +134,12 @@ def answers(url: str) -> bool:
         return httpx.get(f"{url}/healthz").status_code == 200
     except httpx.HTTPError:
         return False
+
+
+def test_the_cache_lies_in_a_folder_that_every_system_has():
+    """Catches a configuration that nginx refuses where it was just installed: it makes the last folder of the path, and Debian has no /var/cache/nginx."""
+    (path,) = re.findall(r"^proxy_cache_path (\S+)", (ROOT / "deploy" / "nginx.conf").read_text(encoding="utf-8"), re.MULTILINE)
+    assert Path(path).parent == Path("/var/cache")
 
 
 def test_headers_compression_and_cache(cluster):
