@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 import time
-from contextlib import contextmanager
 
 import pytest
 import torch
@@ -17,26 +15,10 @@ from compute.engine.engine import Ask
 from compute.engine.running import Running
 from compute.errors import Internal, Unavailable
 from compute.sampling import GREEDY, Sampling
+from tests.engine.running import Ear, empty, held, until
 
 PROMPT = tuple(range(40, 49))
 BAD = Sampling(0.7)
-
-
-class Ear:
-    """Keeps what it hears; `ended` once the request's last text or an error is there."""
-
-    def __init__(self, texts: int = 1):
-        self.heard, self.left, self.ended = [], texts, threading.Event()
-
-    def __call__(self, heard):
-        self.heard.append(heard)
-        self.left -= bool(getattr(heard, "finish", "error"))
-        if self.left <= 0 or isinstance(heard, Exception):
-            self.ended.set()
-
-    def tokens(self) -> list[int]:
-        assert self.ended.wait(20), "it never ended"
-        return [piece.token for piece in self.heard]
 
 
 @pytest.fixture()
@@ -46,39 +28,6 @@ def shared(monkeypatch):
     monkeypatch.setattr(running_module, "_runnings", {"mini-64": one})
     yield one
     one.close(Unavailable("unavailable", reason="the test is over", reason_zh="测试结束"))
-
-
-@contextmanager
-def held(one: Running):
-    """The engine's thread stands still in the middle of a step, before anything is written down."""
-    inside, go, compute = threading.Event(), threading.Event(), one.engine._compute
-
-    def wait(*args):
-        inside.set()
-        go.wait(20)
-        return compute(*args)
-
-    one.engine._compute = wait
-    one.submit(Ask(PROMPT[:2], 1))
-    assert inside.wait(20)
-    try:
-        yield
-    finally:
-        del one.engine._compute
-        go.set()
-
-
-def until(condition) -> None:
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.002)
-
-
-def empty(one: Running) -> bool:
-    """No block or slot is held for anybody."""
-    s, pool = one.engine.scheduler, one.engine.pool
-    return not (one._open or one.engine.texts or s.waiting or s.running) and s.free_slots == s.slots and pool.free == pool.total
 
 
 def alone(one: Running, ask: Ask) -> list[int]:
