@@ -14,10 +14,12 @@ import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from http.cookiejar import DefaultCookiePolicy
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from urllib.parse import urlsplit
 
 import httpx
@@ -140,6 +142,44 @@ def test_the_cache_lies_in_a_folder_that_every_system_has():
     """Catches a configuration that nginx refuses where it was just installed: it makes the last folder of the path, and Debian has no /var/cache/nginx."""
     (path,) = re.findall(r"^proxy_cache_path (\S+)", (ROOT / "deploy" / "nginx.conf").read_text(encoding="utf-8"), re.MULTILINE)
     assert Path(path).parent == Path("/var/cache")
+
+
+class Slow(BaseHTTPRequestHandler):
+    """A server whose answers take a while, as the first ones of a web server do."""
+
+    def do_GET(self):
+        time.sleep(0.3)
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+@contextmanager
+def slow_servers(ports: list[int]) -> Iterator[None]:
+    servers = [ThreadingHTTPServer(("127.0.0.1", port), Slow) for port in ports]
+    for server in servers:
+        Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield
+    finally:
+        for server in servers:
+            server.shutdown()
+            server.server_close()
+
+
+@pytest.mark.skipif(not NGINX, reason="no nginx here")
+def test_after_an_outage_the_first_page_gets_all_of_its_files(tmp_path):
+    """Catches a blank page after all servers were away: nginx that lets one request through to see, and refuses the page's scripts meanwhile."""
+    ports = [free_port(), free_port()]
+    with ExitStack() as stack:
+        with slow_servers(ports):
+            url, _ = stack.enter_context(proxied(tmp_path, [f"127.0.0.1:{port}" for port in ports]))
+        until(lambda: httpx.get(url).status_code == 503)
+        with slow_servers(ports), ThreadPoolExecutor(12) as pool:
+            assert {answer.status_code for answer in pool.map(lambda n: httpx.get(f"{url}/static/{n}.js"), range(12))} == {200}
 
 
 def test_headers_compression_and_cache(cluster):
