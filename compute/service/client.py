@@ -263,14 +263,15 @@ def _live(method: str, path: str, asked: dict[str, Any], learner: str) -> dict[s
 
 
 def _live_here(path: str, asked: dict[str, Any], learner: str) -> dict[str, Any]:
-    from compute.service import live as here  # imports torch, which belongs in this process only when everything runs here
+    with turns.lent():  # the first call imports torch and loads a model
+        from compute.service import live as here  # torch belongs in this process only when everything runs here
 
-    try:
-        return live_from(here.ROUTES[path](asked, learner).encode())
-    except LabError as error:
-        raise as_sent(error) from None
-    except Exception as error:
-        raise unforeseen(f"answering {path}", error) from error
+        try:
+            return live_from(here.ROUTES[path](asked, learner).encode())
+        except LabError as error:
+            raise as_sent(error) from None
+        except Exception as error:
+            raise unforeseen(f"answering {path}", error) from error
 
 
 # --- how it is ---------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import sys
 import time
 from collections import Counter
 
@@ -10,6 +11,7 @@ import httpx2  # comes with the official client
 import openai
 import pytest
 
+from compute import turns
 from compute.engine import running as module
 from compute.engine.engine import Ask
 from compute.engine.registry import shared
@@ -169,6 +171,29 @@ def test_the_trace_of_everybody_replays(reach):
     assert (trace.clock, trace.slots, trace.blocks, trace.first) == ("second", seen["slots"], seen["blocks"], seen["first"])
     assert [step.ended for step in trace.steps] == [step["ended"] for step in seen["steps"]]
     assert trace.tokens and {lane[1] for step in trace.steps for lane in step.lanes} <= {life.id for life in trace.sequences}
+
+
+def test_the_first_look_in_the_web_process_keeps_no_page_waiting(use, monkeypatch):
+    """Catches: every other page standing still for the seconds in which one of them imports torch and loads a model."""
+    held, make = [], module.running
+
+    class Import:
+        def find_spec(self, name, *_):
+            if name == "compute.service.live":
+                held.append(("import", turns.held()))
+
+    def running(id):
+        held.append(("engine", turns.held()))
+        return make(id)
+
+    use(client.EMBEDDED)
+    monkeypatch.setattr(module, "running", running)
+    monkeypatch.setattr(sys, "meta_path", [Import(), *sys.meta_path])
+    monkeypatch.delitem(sys.modules, "compute.service.live")
+    monkeypatch.delattr("compute.service.live")
+    with turns.taken():
+        assert client.live(model="mini-64")["model"] == "mini-64" and turns.held()
+    assert held == [("import", False), ("engine", False)]
 
 
 # ---- blocks, counted again
