@@ -36,14 +36,14 @@ class Next:
 @cache
 def vocabulary() -> dict[int, str]:
     """How the 2,048 tokens of our models read; a part of a character as its bytes."""
-    return dict(enumerate(precompute.trace("mini.vocabulary")))
+    return dict(enumerate(precompute.recorded("mini.vocabulary")))
 
 
 def stored(prompt: str) -> Next:
     """The recorded logits of one of PROMPTS, from all three models."""
     if prompt not in PROMPTS:
         raise UnknownName("prompt", "提示", prompt, list(PROMPTS))
-    kept = precompute.trace(f"next.{prompt}.entropy")
+    kept = precompute.recorded(f"next.{prompt}.entropy")
     return _next(kept, vocabulary())
 
 

@@ -171,6 +171,15 @@ def trace(key: str, path: Path | None = None) -> Any:
     return None if entry is None else arrays(key, entry, path)
 
 
+def recorded(key: str) -> Any:
+    """The same, for who cannot do without. Raises BrokenData, with the command that makes the entry."""
+    kept = trace(key)
+    if kept is None:
+        again = f"python -m compute precompute --only {key}"
+        raise BrokenData(_name(STORE), f"entry {key} is missing; run {again}", f"缺少 {key} 这一条；请运行 {again}")
+    return kept
+
+
 def arrays(key: str, entry: Mapping[str, Any], path: Path | None = None) -> Any:
     path = path or STORE
     kept = entry.get("trace")

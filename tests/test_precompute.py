@@ -85,6 +85,16 @@ def test_what_killed_writers_had_begun_is_swept(toy):
     assert not any(half.exists() for half in begun) and file.exists() and precompute.trace("toy.value") == [1, 2, 3]
 
 
+def test_a_recording_that_is_not_stored_is_told_with_its_command(toy):
+    """Catches: None where a page or a claim needs what was recorded, and ends in a traceback."""
+    with pytest.raises(BrokenData) as said:
+        precompute.recorded("toy.value")
+    for lang in ("zh", "en"):
+        assert "python -m compute precompute --only toy.value" in said.value.message(lang) and toy.path.name in said.value.message(lang)
+    precompute.precompute(say=lambda line: None)
+    assert precompute.recorded("toy.value") == [1, 2, 3]
+
+
 def test_the_optional_model_counts_too(tmp_path, monkeypatch):
     """Catches results on the public model that are kept when its file is another, and a way out that does not fetch it."""
     monkeypatch.setattr(facts, "DATA", tmp_path / "data")

@@ -13,7 +13,6 @@ from components import Guess, Readout, Scene, Stage, View, Widget, parameters
 from components.controls import Choice, Range, Stops, Toggle
 from components.text import Words, digits
 from compute import precompute
-from compute.errors import BrokenData
 from compute.measures import layers
 from compute.measures.layers import BITS, COLUMNS, MATRICES, MODEL, ROWS
 from compute.quantize import gptq
@@ -80,7 +79,7 @@ class Result:
 
 
 def run(params: Params) -> Result:
-    kept = recorded(params.matrix)
+    kept = precompute.recorded(f"quantize.layers.{params.matrix}.gptq_ratio")
     part = kept["neighbours" if params.inputs == "neighbours" else "linked"]
     weights, hessian = np.array(part["weights"], np.float32), np.array(part["hessian"])
     if params.inputs == "diagonal":
@@ -114,15 +113,6 @@ def run(params: Params) -> Result:
 
 def _tuples(values: np.ndarray) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(row) for row in values.tolist())
-
-
-def recorded(matrix: str) -> Mapping[str, Any]:
-    """The stored parts of a matrix. Raises BrokenData when they are not there."""
-    key = f"quantize.layers.{matrix}.gptq_ratio"
-    kept = precompute.trace(key)
-    if kept is None:
-        raise BrokenData("data/precomputed.json", f"entry {key} is missing; run python -m compute precompute --only {key}")
-    return kept
 
 
 # ---- drawing

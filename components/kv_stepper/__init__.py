@@ -13,7 +13,6 @@ from components import Guess, Live, Readout, Scene, Stage, View, Widget, paramet
 from components.controls import Choice, Range, Stops, Text
 from components.text import Words, digits
 from compute import kv, precompute
-from compute.errors import BrokenData
 from compute.measures.kv import SENTENCES
 from compute.measures.models import MINIS
 from compute.quantity import Quantity
@@ -80,10 +79,7 @@ def _recording(params: Params) -> tuple[Run, bool]:
 
 
 def _stored(lang: str, tokens: int) -> Run:
-    key = f"kv-stepper.{lang}.tokens"
-    kept = precompute.trace(key)
-    if kept is None:
-        raise BrokenData("data/precomputed.json", f"entry {key} is missing; run python -m compute precompute --only kv-stepper")
+    kept = precompute.recorded(f"kv-stepper.{lang}.tokens")
     return Run(
         kept["model"], kept["text"], tuple(kept["prompt_pieces"]), tuple(kept["pieces"][:tokens]), tuple(kept["kv_without_cache"][:tokens]),
         tuple(kept["kv_with_cache"][:tokens]), kept["largest_logit_difference"], kept["largest_logit"], kept["equal"],

@@ -14,7 +14,6 @@ from components import Guess, Html, Live, Readout, Scene, Stage, View, Widget, p
 from components.controls import Choice, Range, Stops, Text
 from components.text import Words, amount, digits
 from compute import facts, moe, precompute
-from compute.errors import BrokenData
 from compute.measures.moe import BATCH, BATCHES, DENSE, DOMAINS, KINDS, MODEL, SENTENCES
 from compute.quantity import Quantity
 
@@ -82,19 +81,12 @@ class Result:
 
 
 def run(params: Params, answer: Mapping[str, Any] | None = None) -> Result:
-    statistics = _trace(STATISTICS)
+    statistics = precompute.recorded(STATISTICS)
     if answer is not None:
         return Result(params, _routes(answer), statistics, "live", False)
     lang = next((lang for lang, text in SENTENCES.items() if text == params.sentence), None)
     shown = lang or ("zh" if any("\u4e00" <= c <= "\u9fff" for c in params.sentence) else "en")
-    return Result(params, _routes(_trace(f"moe-router.{shown}.tokens")), statistics, "precomputed", lang is None)
-
-
-def _trace(key: str) -> Mapping[str, Any]:
-    kept = precompute.trace(key)
-    if kept is None:
-        raise BrokenData("data/precomputed.json", f"entry {key} is missing; run python -m compute precompute --only {key}")
-    return kept
+    return Result(params, _routes(precompute.recorded(f"moe-router.{shown}.tokens")), statistics, "precomputed", lang is None)
 
 
 def _routes(said: Mapping[str, Any]) -> Routes:

@@ -15,7 +15,7 @@ from components.controls import Choice, Stops
 from components.text import amount, digits
 from compute import numbers, precompute
 from compute.batching import Scheduler
-from compute.errors import BadInput, BrokenData
+from compute.errors import BadInput
 from compute.measures.prefix import stories
 from compute.paging import ROOT, BlockPool, link
 from compute.prefix import Event, Node, Visit, visits
@@ -106,10 +106,7 @@ def run(params: Params, answer: Any = None) -> Result:
 @cache
 def _coming(texts: Texts, stamped: bool) -> tuple[tuple[Visit, ...], tuple[tuple[str, ...], ...]]:
     """The visits in tokens, and how these read. Who comes again brings the conversation so far."""
-    key = f"prefix.{texts}.tokens"
-    kept = precompute.trace(key)
-    if kept is None:
-        raise BrokenData("data/precomputed.json", f"entry {key} is missing; run python -m compute precompute --only {key}")
+    kept = precompute.recorded(f"prefix.{texts}.tokens")
     parts = {part["text"]: tuple(zip(part["ids"], part["pieces"])) for part in kept}
     told, talks, coming, pieces = stories()[texts], {}, [], []
     for visit in told["visits"]:

@@ -64,7 +64,7 @@ def run(params: Params, answer: Any = None) -> Result:
     entries = precompute.stored()
     table = {setting: {measure: _cell(entries, f"sampling.{setting}.{measure}") for measure in MEASURED} for setting in SETTINGS}
     chosen = f"sampling.{params.setting}.repetition4"
-    text = precompute.trace(chosen)["examples"][params.example]
+    text = precompute.recorded(chosen)["examples"][params.example]
     references = {
         f"{setting}.{measure}": reference
         for setting in SETTINGS for measure in MEASURED if (reference := entries[f"sampling.{setting}.{measure}"].get("reference"))

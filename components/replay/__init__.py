@@ -13,7 +13,6 @@ from components import Live, Readout, Scene, Stage, View, Widget, parameters
 from components.controls import Choice, Range, Stops, Text
 from components.text import Words, digits
 from compute import precompute, speculative
-from compute.errors import BrokenData
 from compute.measures.distributions import PROMPTS
 from compute.measures.drafting import DRAFTS, REPLAY_KS, REPLAY_TEMPERATURES, REPLAY_TOKENS, TARGET, replay_name
 from compute.quantity import Quantity
@@ -75,11 +74,7 @@ def run(params: Params, answer: Mapping[str, Any] | None = None) -> Result:
 
 def recorded(prompt: str, draft: str) -> Mapping[str, Any]:
     """The stored runs of one draft on one prompt, by replay_name. Raises BrokenData when they are not there."""
-    key = f"drafting.replay.{prompt}.{draft}"
-    kept = precompute.trace(key)
-    if kept is None:
-        raise BrokenData("data/precomputed.json", f"entry {key} is missing; run python -m compute precompute --only {key}")
-    return kept
+    return precompute.recorded(f"drafting.replay.{prompt}.{draft}")
 
 
 def nearest(value: float, stops: tuple[float, ...]) -> Any:

@@ -143,7 +143,7 @@ def _key(model: str, scheme: str) -> str:
 
 def _point(kept: Mapping[str, Any], params: Params, scheme: Scheme, floors: Mapping[str, float]) -> Point:
     key = _key(params.model, scheme.id)
-    entry, told = kept[key], precompute.trace(key)["domains"]
+    entry, told = kept[key], precompute.recorded(key)["domains"]
     changes = {"all": Change(entry["value"], *entry["interval95"], entry["n"], 0)}
     changes |= {domain: Change(c["change"], c["low"], c["high"], c["tokens"], 0) for domain in DOMAINS if (c := told.get(domain))}
     return _judged(scheme, params, changes, entry["conditions"], floors)

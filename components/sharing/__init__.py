@@ -13,7 +13,7 @@ from components.controls import Choice, Range, Text
 from components.kv_calculator import binary
 from components.text import Words, amount, digits, ending, quantity
 from compute import facts, kv, numbers, precompute, sharing
-from compute.errors import BadInput, BrokenData
+from compute.errors import BadInput
 from compute.measures.sharing import SEEDS, TEXTS, from_prompt
 from compute.quantity import Quantity
 from compute.sharing import Frame
@@ -107,11 +107,7 @@ def run(params: Params, answer: Mapping[str, Any] | None = None) -> Result:
 def recorded(params: Params) -> Mapping[str, Any]:
     """The stored run that these settings ask for. Raises BrokenData when it is not there."""
     texts, prompt = next(((texts, name) for texts, named in TEXTS.items() for name, text in named.items() if text == params.text), (params.texts, params.prompt))
-    key = f"sharing.{texts}.{prompt}.{params.mode}"
-    kept = precompute.trace(key)
-    if kept is None:
-        raise BrokenData("data/precomputed.json", f"entry {key} is missing; run python -m compute precompute --only {key}")
-    return kept
+    return precompute.recorded(f"sharing.{texts}.{prompt}.{params.mode}")
 
 
 def _steps(params: Params, kept: Mapping[str, Any]) -> Any:

@@ -13,7 +13,6 @@ from components import Guess, Readout, Scene, Stage, View, Widget, parameters
 from components.controls import Choice, Range, Toggle
 from components.text import Words, digits
 from compute import numbers, precompute
-from compute.errors import BrokenData
 from compute.measures.layers import ALPHAS, PLANTED, SMOOTHED, W8A8
 from compute.quantity import Quantity, Source
 from compute.quantize import outliers
@@ -81,7 +80,7 @@ class Result:
 
 
 def run(params: Params) -> Result:
-    kept = recorded(params.matrix)
+    kept = precompute.recorded(f"quantize.layers.{params.matrix}.outlier")
     planted = params.planted and params.matrix in PLANTED
     found = kept["planted" if planted else "real"]
     alpha = min(ALPHAS, key=lambda a: abs(a - params.alpha))
@@ -91,15 +90,6 @@ def run(params: Params) -> Result:
         params, alpha, tuple(outliers.planted_channels(len(x))) if planted else (), Side(tuple(x.tolist()), tuple((x / s).tolist())),
         Side(tuple(w.tolist()), tuple((w * s).tolist())), found["plain"], tuple(found["smoothed"]), kept["conditions"] | {"sample_tokens": found["rows"]},
     )  # fmt: skip
-
-
-def recorded(matrix: str) -> Mapping[str, Any]:
-    """The stored channels and errors of a matrix. Raises BrokenData when they are not there."""
-    key = f"quantize.layers.{matrix}.outlier"
-    kept = precompute.trace(key)
-    if kept is None:
-        raise BrokenData("data/precomputed.json", f"entry {key} is missing; run python -m compute precompute --only {key}")
-    return kept
 
 
 # ---- drawing

@@ -149,7 +149,7 @@ def _written(answer: Mapping[str, Any], chosen: Sampling, seed: int) -> Texts:
 
 def _recorded(prompt: str, chosen: Sampling) -> Texts:
     """The stored texts of the nearest setting."""
-    kept = precompute.trace(f"sampling.texts.{prompt}")
+    kept = precompute.recorded(f"sampling.texts.{prompt}")
     name = min(SETTINGS, key=lambda name: _apart(SETTINGS[name], chosen))
     return Texts(tuple(kept["examples"][name]), SETTINGS[name], SETTINGS[name] == chosen, False)
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from components import Scene
-from components.gptq_stepper import WIDGET, Params, recorded
+from components.gptq_stepper import WIDGET, Params
+from compute import precompute
 from compute.measures.layers import BITS, COLUMNS, MATRICES, ROWS
 from compute.quantize.gptq import gptq
 from compute.quantize.grid import Grid, Uniform
@@ -20,8 +21,12 @@ def draw(params=Params(), lang="zh", before=None):
     return WIDGET.draw(WIDGET.run(params), Scene(WIDGET.words(lang), lang, "light", before))
 
 
+def recorded(params):
+    return precompute.recorded(f"quantize.layers.{params.matrix}.gptq_ratio")
+
+
 def part(params):
-    kept = recorded(params.matrix)["linked"]
+    kept = recorded(params)["linked"]
     return np.array(kept["weights"], np.float32), np.array(kept["hessian"])
 
 
@@ -31,7 +36,7 @@ def test_the_end_is_what_gptq_makes(act_order):
     params = Params(act_order=act_order)
     weights, hessian = part(params)
     made = gptq(weights, hessian, Grid(Uniform(3), "channel"), params.damping, act_order)
-    result, columns = WIDGET.run(params), recorded(params.matrix)["linked"]["columns"]
+    result, columns = WIDGET.run(params), recorded(params)["linked"]["columns"]
     at = [columns.index(c) for c in result.columns]
     assert (np.rint(result.stands[-1]) == made.codes[:, at]).all()
     assert (at == list(range(COLUMNS))) != act_order
@@ -119,7 +124,7 @@ def test_a_part_where_gptq_does_not_win_is_told_so():
 
 def test_rows_of_the_download():
     """Catches a level of another row, or weights in another order than the channels beside them."""
-    view, kept = draw(), recorded(Params().matrix)
+    view, kept = draw(), recorded(Params())
     assert len(view.rows) == ROWS * COLUMNS
     weights, channels = np.array(kept["linked"]["weights"]), kept["linked"]["columns"]
     for told in view.rows[::17]:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from components import Scene
-from components.smoothquant import WIDGET, Params, recorded
+from components.smoothquant import WIDGET, Params
+from compute import precompute
 from compute.measures.layers import ALPHAS, PLANTED, SMOOTHED
 from compute.quantize import outliers
 
@@ -42,7 +43,7 @@ def test_errors_are_the_stored_ones(matrix):
     """Catches: the error of a neighbouring α, and planted outliers where no norm stands before the matrix."""
     for planted in (True, False):
         result = WIDGET.run(Params(matrix=matrix, alpha=0.3, planted=planted))
-        kept = recorded(matrix)["planted" if planted and matrix in PLANTED else "real"]
+        kept = precompute.recorded(f"quantize.layers.{matrix}.outlier")["planted" if planted and matrix in PLANTED else "real"]
         assert result.error == kept["smoothed"][6] and result.plain == kept["plain"]
         assert len(result.planted) == (outliers.COUNT if planted and matrix in PLANTED else 0)
         first, last = result.flat
