@@ -14,7 +14,7 @@ from compute.quantity import Quantity
 from compute.quantize import matrices
 from compute.quantize.examples import WORKED, squeeze
 from compute.quantize.examples import weights as few
-from compute.quantize.grid import Block, Grid, Quantized, Uniform, quantize, storage_bits
+from compute.quantize.grid import Block, Grid, Quantized, Uniform, kv_vector_bits, quantize, storage_bits
 from compute.quantize.paired import Change, Verdict, noise_floor, verdict
 from compute.quantize.schemes import REST_BITS, SCHEMES
 
@@ -220,9 +220,9 @@ def _():
 
 
 def _kv_bits(bits: int) -> float:
-    """Of one number in the cache (compute/quantize/kv.py): codes of a vector, its zero point, its scale."""
+    """Of one number in the cache."""
     width = kv.heads(_anchor()[0].id).key_dim
-    return ((width + 1) * bits + 16) / width
+    return kv_vector_bits(width, bits) / width
 
 
 def _requests(weight_bits: int, kv_bits: float) -> Quantity:
@@ -328,7 +328,7 @@ STEPPED, STEPPED_BITS = "1.out", 3  # as the stepper opens
 def _stepped(method: str, what: str) -> Quantity:
     from compute import precompute  # the store of measures knows the claims
 
-    told = precompute.trace(f"quantize.layers.{STEPPED}.gptq_ratio")
+    told = precompute.recorded(f"quantize.layers.{STEPPED}.gptq_ratio")
     found = next(row for row in told["whole"] if row["bits"] == STEPPED_BITS)
     formula = "‖(W − Ŵ)X‖ / ‖WX‖" if what == "output" else "‖W − Ŵ‖ / ‖W‖"
     return computed(found[f"{method}_{what}"], "ratio", formula, model=MINI, matrix=STEPPED, bits=STEPPED_BITS, block="channel", method=method)
@@ -414,7 +414,7 @@ for _domain, _zh, _en in (
     def _on(domain=_domain) -> Quantity:
         from compute import precompute
 
-        told = precompute.trace(f"quantize.{MINI}.{DOMAINS_OF}.loss_change")["domains"][domain]
+        told = precompute.recorded(f"quantize.{MINI}.{DOMAINS_OF}.loss_change")["domains"][domain]
         made = computed(told["change"], "nat/token", "loss(scheme) − loss(fp32) on this kind of text", model=MINI, scheme=DOMAINS_OF, domain=domain, tokens=told["tokens"])
         return replace(made, interval95=(told["low"], told["high"]))
 
@@ -430,7 +430,7 @@ def _giant(part: str = "qkv") -> list[dict[str, Any]]:
     """Matrices of this kind whose largest input channel is the one that is largest most often, the worst first."""
     from compute import precompute
 
-    rows = [row for row in precompute.trace(f"quantize.{PUBLIC}.outlier_ratio")["matrices"] if row["matrix"].endswith(f".{part}")]
+    rows = [row for row in precompute.recorded(f"quantize.{PUBLIC}.outlier_ratio")["matrices"] if row["matrix"].endswith(f".{part}")]
     channels = [row["channel"] for row in rows]
     usual = max(channels, key=channels.count)
     return sorted((row for row in rows if row["channel"] == usual), key=lambda row: -row["ratio"])

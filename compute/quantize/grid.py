@@ -416,14 +416,7 @@ def _lowest(numbers: Numbers) -> int:
 # ---- keys and values
 
 
-def kv_bytes_per_token(layers: int, kv_heads: int, head_dim: int, bits: int = 16, group: int | None = None) -> float:
-    """Bytes that the keys and values of one position take in all layers. Below 16 bits each head's key, and each head's value,
-    has a float16 scale and a zero point of `bits` bits: what compute/quantize/kv.py stores. group: KIVI's way, with a scale and a
-    least value, both float16, for each channel of the keys over so many positions and for each value vector; what its open
-    group takes in 16 bits does not grow with the text, and is left out."""
-    if bits == 16:
-        return layers * kv_heads * 2 * head_dim * bits / 8
-    shared = 32 if group else 16 + bits
-    keys = head_dim * bits + (head_dim * shared / group if group else shared)
-    values = head_dim * bits + shared
-    return layers * kv_heads * (keys + values) / 8
+def kv_vector_bits(head_dim: int, bits: int) -> int:
+    """Bits of the key, or of the value, of one head at one position: codes, a zero point of `bits` bits and a float16 scale, as
+    compute/quantize/kv.py stores them."""
+    return (head_dim + 1) * bits + 16

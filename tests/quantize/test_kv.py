@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as arrays
 from compute.engine.generate import generate
 from compute.engine.model import KVCache, forward, place
 from compute.errors import BadInput
-from compute.quantize.grid import Grid, Uniform, kv_bytes_per_token, quantize
+from compute.quantize.grid import Grid, Uniform, kv_vector_bits, quantize
 from compute.quantize.kv import KVRoundTrip, QuantizedKVCache, encode, restore, there_and_back
 from tests.engine import tiny
 from tests.engine.tiny import ids
@@ -188,14 +188,9 @@ def test_one_large_channel_harms_vectors_and_not_channels():
     assert (by_channel - keys)[..., 3].abs().max() < 1.01 / 15 + 2**-5  # the least value is a float16: steps of 2^−4 near 100
 
 
-def test_bytes_per_token():
-    """Catches: scales or zero points left out. Two vectors of 64 a head: in 16 bits 2 · 64 · 2 = 256 bytes; in 8 bits
-    2 · (64 + 1 + 2) = 134; in 4 bits 2 · (32 + ½ + 2) = 69. mini-256: 4 layers × 2 heads; SmolLM2: 30 × 3."""
-    assert [kv_bytes_per_token(4, 2, 64, bits) for bits in (16, 8, 4)] == [4 * 2 * 256, 4 * 2 * 134, 4 * 2 * 69]
-    assert [kv_bytes_per_token(30, 3, 64, bits) for bits in (16, 8, 4)] == [23_040, 12_060, 6_210]
-    assert kv_bytes_per_token(4, 2, 64) == 2048
-    # KIVI, 2 bits, 32 positions: keys 64 · 2 + 64 · 32 / 32 = 192 bits, values 64 · 2 + 32 = 160, together 44 bytes
-    assert kv_bytes_per_token(1, 1, 64, 2, group=32) == 44
+def test_bits_of_a_vector():
+    """Catches: scales or zero points left out. A vector of 64: in 8 bits 64 + 1 + 2 = 67 bytes, in 4 bits 32 + ½ + 2 = 34½."""
+    assert [kv_vector_bits(64, bits) for bits in (8, 4)] == [67 * 8, 34 * 8 + 4]
 
 
 @pytest.mark.parametrize("bits", BITS)
@@ -206,8 +201,9 @@ def test_the_cache_takes_what_is_counted(made, case, bits):
     c = weights.config
     cache = QuantizedKVCache(weights, 2, 10, bits)
     held = sum(x.numel() * x.element_size() for x in (cache.codes, cache.scales))
-    assert cache.bytes == held == 2 * 10 * kv_bytes_per_token(c.layers, c.kv_heads, c.head_dim, bits)
-    assert KVCache(weights, 2, 10).bytes == 2 * 10 * kv_bytes_per_token(c.layers, c.kv_heads, c.head_dim) * 2  # float32
+    vectors = 2 * 10 * c.layers * c.kv_heads * 2
+    assert cache.bytes == held == vectors * kv_vector_bits(c.head_dim, bits) / 8
+    assert KVCache(weights, 2, 10).bytes == vectors * c.head_dim * 4  # float32
 
 
 @pytest.mark.parametrize("bits", [0, 1, 2, 16])
