@@ -10,6 +10,7 @@ import gc
 import hashlib
 import html
 import logging
+import os
 import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +19,8 @@ from urllib.parse import parse_qsl, quote, urlencode
 ROOT = Path(__file__).resolve().parent.parent
 if sys.path[0] != str(ROOT):  # a dependency may bring its own top-level `app`
     sys.path.insert(0, str(ROOT))
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a page multiplies small matrices; threads that wait for each other at each take many times as long
 
 # Heavy imports first: what is loaded before gc.freeze() costs nothing in later collections.
 import altair  # noqa: E402, F401

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from dataclasses import dataclass, field
 from functools import cache, wraps
@@ -194,8 +195,13 @@ THIS_MACHINE = DATA.parent / "build" / "this-machine.json"
 
 def measured_at() -> int:
     """When this machine was last measured, as a number that changes with it; 0: never."""
+    return changed_at(THIS_MACHINE)
+
+
+def changed_at(path: Path) -> int:
+    """When a file or folder was last written, as a number that changes with it; 0: there is none."""
     try:
-        return THIS_MACHINE.stat().st_mtime_ns
+        return os.stat(path).st_mtime_ns
     except FileNotFoundError:
         return 0
 

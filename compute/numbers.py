@@ -9,7 +9,8 @@ An unknown name raises UnknownName with the closest ones.
 from __future__ import annotations
 
 import difflib
-from functools import cache
+from collections.abc import Callable, Mapping
+from functools import cache, lru_cache
 from typing import Any
 
 from compute import facts, precompute
@@ -25,11 +26,17 @@ CHIP_FIELDS = {
 
 def resolve(name: str) -> Quantity:
     if name.startswith("="):
-        return _known("number", "数", name, {"=" + k: v for k, v in CLAIMS.items()})()
+        return _claimed(_known("number", "数", name, CLAIMS, "="), as_of())
     if name.startswith("~"):
-        return _measured(_known("number", "数", name, {"~" + k: k for k in measured_entries()}))
+        return _measured(name[1:], _known("number", "数", name, measured_entries(), "~"))
     facts.refuse_broken(name.rpartition(".")[0])
     return _known("number", "数", name, quoted_names())
+
+
+@lru_cache(maxsize=2048)
+def _claimed(claim: Callable[[], Quantity], as_of: tuple[int, ...]) -> Quantity:
+    """Pages ask for the same ones at every redraw, and some of them read files or simulate."""
+    return claim()
 
 
 def as_of() -> tuple[int, ...]:
@@ -42,10 +49,13 @@ def names() -> list[str]:
     return [*quoted_names(), *("=" + n for n in CLAIMS), *("~" + n for n in measured_entries())]
 
 
-def _known(what: str, what_zh: str, name: str, table: dict[str, Any]) -> Any:
-    if name not in table:
-        raise UnknownName(what, what_zh, name, difflib.get_close_matches(name, table, 5, 0.4) or sorted(table)[:5])
-    return table[name]
+def _known(what: str, what_zh: str, name: str, table: Mapping[str, Any], prefix: str = "") -> Any:
+    """Of `table`, whose keys lack the prefix that the name has."""
+    key = name.removeprefix(prefix)
+    if key not in table:
+        every = [prefix + each for each in table]
+        raise UnknownName(what, what_zh, name, difflib.get_close_matches(name, every, 5, 0.4) or sorted(every)[:5])
+    return table[key]
 
 
 @cache
@@ -102,14 +112,17 @@ def _from_paper(name: str, row: dict[str, Any]) -> Quantity:
         raise BrokenData("data/papers.toml", f"[{name}] lacks {e}", f"[{name}] 缺少 {e}") from None
 
 
-@cache
-def measured_entries() -> dict[str, dict[str, Any]]:
+def measured_entries() -> Mapping[str, dict[str, Any]]:
     """Entries of data/precomputed.json (deterministic) and data/measured/*.json (timings of one machine)."""
+    return _measured_entries(as_of())
+
+
+@lru_cache(maxsize=2)
+def _measured_entries(as_of: tuple[int, ...]) -> Mapping[str, dict[str, Any]]:
     return {key: entry for key, entry in precompute.stored().items() if entry["kind"] == "measured"} | precompute.timings()
 
 
-def _measured(key: str) -> Quantity:
-    entry = measured_entries()[key]
+def _measured(key: str, entry: Mapping[str, Any]) -> Quantity:
     try:
         interval = entry.get("interval95")
         return Quantity(

@@ -162,7 +162,7 @@ def _timings(files: tuple[tuple[Path, int], ...]) -> dict[str, dict[str, Any]]:
 
 def changed_at() -> tuple[int, ...]:
     """When the store and the folder of timings were last written, as numbers that change with them."""
-    return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in (STORE, STORE.parent / "measured"))
+    return facts.changed_at(STORE), facts.changed_at(STORE.parent / "measured")
 
 
 def trace(key: str, path: Path | None = None) -> Any:

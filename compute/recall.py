@@ -77,6 +77,11 @@ def curve(rule: Rule = "delta", width: Width = 64, rewritten: bool = False, seed
     return tuple(found)
 
 
+def curves(width: Width = 64, rewritten: bool = False, seed: Seed = 0) -> dict[Rule, tuple[Recall, ...]]:
+    """`curve` of each rule."""
+    return {rule: curve(rule, width, rewritten, seed) for rule in RULES}
+
+
 def _softmax(keys: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
     """A key that stands there twice, with two values, gets their mean: the scores are the same."""
     scores = SHARP * keys @ keys.swapaxes(1, 2)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import threading
 import time
 
 import pytest
 
+import components
 from compute import aside, facts
 from compute.errors import TimedOut, UnknownName
 
@@ -27,6 +29,16 @@ def test_a_call_runs_in_another_process_and_again_after_that_died(started):
     os.kill(first, 9)
     assert aside.call(os.getpid) in (os.getpid(), aside.call(os.getpid)), "answered nevertheless"
     assert aside.call(os.getpid) not in (os.getpid(), first)
+
+
+@pytest.mark.parametrize("widget", ["chunked-prefill", "fixed-state", "load-lab"])
+def test_what_simulates_for_long_does_so_beside(widget, monkeypatch):
+    """Catches: an instrument whose one move holds every other learner's page up."""
+    sent = []
+    monkeypatch.setattr(aside, "call", lambda function, *arguments: sent.append(pickle.loads(pickle.dumps(function))) or function(*arguments))
+    found = components.widget(widget)
+    found.run(found.Params())
+    assert sent
 
 
 def test_a_refusal_comes_back_as_itself_and_other_failures_as_they_are(started):

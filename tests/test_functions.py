@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from compute import __main__, facts, functions, numbers
 from compute.errors import MESSAGES, BadInput, BrokenData, LabError, UnknownName
+from compute.quantity import Quantity
 
 ROOT = Path(__file__).parents[1]
 
@@ -225,6 +226,21 @@ def test_any_inline_object_gives_a_figure_or_a_sentence(model, chip):
         json.dumps(result, allow_nan=False)
         if name.startswith("roofline"):
             assert result["tokens_per_second"] > 0
+
+
+def test_a_claim_is_computed_once_for_each_state_of_what_is_stored(monkeypatch):
+    """Catches pages that compute every number anew at every redraw, and numbers that stay when the store has changed."""
+    asked, state = [], [(1, 1, 0)]
+
+    def count() -> Quantity:
+        asked.append(1)
+        return Quantity(len(asked), "count", "computed", "times asked")
+
+    monkeypatch.setitem(numbers.CLAIMS, "toy.count", count)
+    monkeypatch.setattr(numbers, "as_of", lambda: state[0])
+    assert [numbers.resolve("=toy.count").value for _ in range(3)] == [1, 1, 1]
+    state[0] = (2, 1, 0)
+    assert numbers.resolve("=toy.count").value == 2
 
 
 # ---- broken data files

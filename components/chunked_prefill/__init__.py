@@ -12,7 +12,7 @@ from pydantic import Field
 from components import Guess, Readout, Scene, Stage, View, Widget, parameters
 from components.controls import Choice, Stops
 from components.text import amount, digits, short
-from compute import calibrated, facts, judged, stall as stalls
+from compute import aside, calibrated, facts, judged, stall as stalls
 from compute.facts import Chip, ChipName, ModelName
 from compute.quantity import Quantity
 from compute.shapes import ModelShape
@@ -59,7 +59,7 @@ class Result:
 def run(params: Params, answer=None) -> Result:
     """Raises Refused where readers and prompt do not fit, or the card has no calibrated clock; BadInput where the chosen way cannot be had."""
     p = params
-    found = stall(p.model, p.chip, p.prompt, p.readers, p.context, p.budget, p.clock, p.target)
+    found = aside.call(stall, p.model, p.chip, p.prompt, p.readers, p.context, p.budget, p.clock, p.target)
     if p.mode in found.refused:
         stalls.require(p.mode, calibrated.ideal(p.model, p.chip), p.prompt, p.readers, p.budget)
     return Result(p, facts.model(p.model), facts.chip(p.chip), found)

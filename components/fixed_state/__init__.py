@@ -8,7 +8,7 @@ from typing import Any, Literal
 from components import Guess, Readout, Scene, Stage, View, Widget, parameters
 from components.controls import Choice, Range, Stops, Toggle
 from components.text import Words, amount, digits, short
-from compute import numbers, recall
+from compute import aside, numbers, recall
 from compute.claims.architecture import even_tokens, full_layer_bytes, state_layer_bytes
 from compute.quantity import Quantity
 from compute.recall import PAIRS, RULES, WIDTHS, Pairs, Recall, Seed
@@ -57,7 +57,7 @@ class Result:
 
 
 def run(params: Params, answer: None = None) -> Result:
-    return Result(params, {rule: recall.curve(rule, params.width, params.rewritten, params.seed) for rule in RULES})
+    return Result(params, aside.call(recall.curves, params.width, params.rewritten, params.seed))
 
 
 # ---- drawing
@@ -149,7 +149,7 @@ SAYS = {
 
 
 def _found(result: Result) -> Quantity:
-    made = recall.curve("delta", result.params.width, False, result.params.seed)
+    made = aside.call(recall.curves, result.params.width, False, result.params.seed)["delta"]
     found = next(f for f in made if f.pairs == 2 * result.params.width)
     given = {"rule": "delta", "width": result.params.width, "pairs": found.pairs}
     return Quantity(found.found, "ratio", "computed", "share of keys whose own value is the nearest of all stored", given, says=SAYS["found"])

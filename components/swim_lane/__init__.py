@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from itertools import accumulate
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -56,6 +57,10 @@ class Result:
     def summaries(self) -> tuple[Summary, ...]:
         return tuple(map(summary, self.traces))
 
+    @cached_property
+    def lives(self) -> tuple[dict[int, dict[str, int]], ...]:
+        return tuple(map(lives, self.traces))
+
     @property
     def waiting(self) -> bool:
         """The live server's trace was asked for and is not here yet."""
@@ -66,9 +71,16 @@ def run(params: Params, answer: Mapping[str, Any] | None = None) -> Result:
     """answer: {"traces": [trace, …] as compute.trace writes them, "conditions": {…}}."""
     if answer is not None:
         return Result(params, tuple(map(traces.from_json, answer["traces"])), "live", answer["conditions"])
-    price = roofline(MODEL, CHIP, block_size=BLOCK_SIZE) if params.clock == "priced" else unit
-    asked = {"slots": params.slots, "blocks": params.blocks, "budget": params.budget, "preemption": params.preemption, "price": price}
-    return Result(params, tuple(trace(policy, requests(), **asked) for policy in (params.left, params.right)))
+    asked = params.slots, params.blocks, params.budget, params.preemption, params.clock
+    return Result(params, tuple(_simulated(policy, *asked) for policy in (params.left, params.right)))
+
+
+@lru_cache(maxsize=64)
+def _simulated(policy: PolicyName, slots: int, blocks: int, budget: int, preemption: Preemption, clock: str) -> Trace:
+    """With its steps one by one: the drawing goes over them again and again."""
+    price = roofline(MODEL, CHIP, block_size=BLOCK_SIZE) if clock == "priced" else unit
+    found = trace(policy, requests(), slots=slots, blocks=blocks, budget=budget, preemption=preemption, price=price)
+    return replace(found, steps=tuple(found.steps))
 
 
 def kind(result: Result) -> str:
@@ -160,18 +172,14 @@ def _stage(result: Result, scene: Scene) -> dict[str, Any]:
     words, before = scene.words, scene.before
     comparable = before is not None and len(before.traces) == len(result.traces) and before.params.source == result.params.source
     return {
-        "runs": [_run(trace, words) for trace in result.traces],
+        "runs": [_run(trace, known, words) for trace, known in zip(result.traces, result.lives)],
         "before": [{"steps": len(t.steps), "utilisation": t.utilisation} for t in before.traces] if comparable else None,
         "request": result.params.request, "waiting": result.waiting,
     }  # fmt: skip
 
 
-def _run(trace: Trace, words: Words) -> dict[str, Any]:
-    known, done = lives(trace), 0
-    finished = []
-    for step in trace.steps:
-        done += len(step.finished)
-        finished.append(done)
+def _run(trace: Trace, known: dict[int, dict[str, int]], words: Words) -> dict[str, Any]:
+    finished = list(accumulate(len(step.finished) for step in trace.steps))
     of = {sequence: life["request"] for sequence, life in known.items()}
     return {
         "name": words(f"policy.{trace.policy}"), "slots": trace.slots, "blocks": trace.blocks, "steps": len(trace.steps), "of": len({life.id for life in trace.sequences}),
@@ -251,8 +259,7 @@ def _rows(result: Result) -> tuple[dict[str, Any], ...]:
     unit = "steps" if result.traces[0].clock == "step" else "seconds"
     ours = requests() if result.params.source == "lesson" or result.waiting else ()
     rows = []
-    for trace in result.traces:
-        known = lives(trace)
+    for trace, known in zip(result.traces, result.lives):
         for life in trace.sequences:
             seen = known.get(life.id)
             late = None if life.finished is None else life.finished - life.arrived

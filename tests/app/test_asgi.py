@@ -116,6 +116,18 @@ def test_the_web_process_never_loads_torch_and_starts_lean():
     assert told["mib"] < 300
 
 
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="the libraries of a process are read from Linux's /proc")
+def test_the_web_process_multiplies_matrices_on_one_thread():
+    """Catches: threads of the linear algebra that wait for each other where other work wants the cores too; the first view of the
+    low-rank instrument then took twenty times its processor time."""
+    code = ("import re, ctypes, app.asgi; libraries = set(re.findall(r'/\\S*openblas\\S*\\.so\\S*', open('/proc/self/maps').read())); "
+            "asked = [getattr(ctypes.CDLL(each), name, None) for each in libraries for name in "
+            "('scipy_openblas_get_num_threads64_', 'scipy_openblas_get_num_threads', 'openblas_get_num_threads')]; print([ask() for ask in asked if ask])")
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120, env=environment)
+    assert set(json.loads(done.stdout.splitlines()[-1])) <= {1}, done.stdout + done.stderr[-2000:]
+
+
 def test_a_failing_page_says_one_sentence_and_shows_no_traceback(monkeypatch):
     from app.lesson import words
     from compute.errors import BadInput
