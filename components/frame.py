@@ -32,8 +32,8 @@ from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequestTy
 
 import components
 from components import controls, player
-from components.text import LANGUAGES, Words, amount, foreign, given, load_words, said
-from compute import facts, turns
+from components.text import LANGUAGES, Words, amount, condition, foreign, formula, load_words, said
+from compute import numbers, turns
 from compute.errors import LabError, Unavailable, UnknownName
 from compute.functions import complaint, plain
 from compute.quantity import Quantity
@@ -180,8 +180,8 @@ def _url_text(value: Any) -> str:
 
 
 @lru_cache(maxsize=256)
-def _result(id: str, params: Any, measured_at: int) -> Any:
-    """measured_at: results on this machine's own figures are new after each measurement."""
+def _result(id: str, params: Any, as_of: tuple[int, ...]) -> Any:
+    """as_of: results on stored numbers, or on this machine's own, are new after each change of them, as in the prose."""
     return components.widget(id).run(params)
 
 
@@ -191,7 +191,7 @@ def _outcome(widget, params: Any, state: dict[str, Any]) -> Any:
         about = widget.live.about or widget.live.arguments
         if about(state["answer"][0]) == about(params):
             return widget.run(params, state["answer"][1])
-    return _result(widget.id, params, facts.measured_at())
+    return _result(widget.id, params, numbers.as_of())
 
 
 @st.fragment
@@ -448,7 +448,7 @@ def _ask(widget, key, name, words: Words, ours: Words, base, state) -> None:
 def _asked(widget, base: dict[str, Any], shown: Any) -> Any:
     """The result that the question was about: the lesson's preset, wherever the controls have gone since."""
     try:
-        return _result(widget.id, widget.Params(**base), facts.measured_at())
+        return _result(widget.id, widget.Params(**base), numbers.as_of())
     except LabError:
         return shown
 
@@ -623,25 +623,25 @@ def papers(quantities: tuple[Quantity, ...], ours: Words, lang: str) -> str:
     first = next((q.formula for q in quantities if q.formula), "")
     heads = "".join(f'<th scope="col">{_e(ours(f"paper.{c}"))}</th>' for c in ("what", "value", "kind", "how", "with"))
     return (
-        f'<details class="lab-papers"><summary><span class="lab-kind">{_e(kinds)}</span> <code>{_e(first)}</code></summary>'
+        f'<details class="lab-papers"><summary><span class="lab-kind">{_e(kinds)}</span> <code>{_e(formula(first, lang))}</code></summary>'
         f'<div class="lab-scroll"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div></details>'
     )
 
 
 def paper_cells(q: Quantity, ours: Words, lang: str) -> str:
-    how = _e(q.formula)
+    how = _e(formula(q.formula, lang))
     if q.source:
-        title = _e(q.source.title)
+        title = _e(said(q.source.title, lang))
         link = f'<a href="{_e(q.source.url)}" target="_blank" rel="noopener noreferrer">{title}</a>' if q.source.url.startswith("http") else title
-        how += f"{'<br>' if how else ''}{link} {_e(q.source.where)} {_e(q.source.read_on)}"
-    with_ = "; ".join(f"{given(k, lang)} = {said(v, lang)}" for k, v in {**q.inputs, **q.conditions}.items())
+        how += f"{'<br>' if how else ''}{link} {_e(said(q.source.where, lang))} {_e(q.source.read_on)}"
+    with_ = "; ".join(" = ".join(condition(name, value, lang)) for name, value in {**q.inputs, **q.conditions}.items())
     match q.value:
         case int() | float():
             value = amount(q.value, q.unit, lang, 4)
         case (low, high) if isinstance(q.value, tuple):  # a published range
             value = f"{amount(low, q.unit, lang)} – {amount(high, q.unit, lang)}"
         case other:
-            value = str(other)
+            value = said(other, lang)
     says = q.says.get(lang, "")
     return f"<td>{_e(says)}</td><td>{_e(value)}</td><td>{_e(ours(f'kind.{q.kind}'))}</td><td>{how}</td><td>{_e(with_)}</td>"
 

@@ -71,18 +71,23 @@ def _given() -> Mapping[str, Mapping[str, str]]:
 
 def given(name: str, lang: str) -> str:
     """The name of an input or a condition, in words where there are any."""
-    return _given()[lang].get(name, name)
+    return _given()[lang].get(name, name.replace("_", " ") if lang == "en" else name)
 
 
-def said(value: Any, lang: str) -> str:
-    """The value of an input or a condition, or a note of a source."""
+def condition(name: str, value: Any, lang: str) -> tuple[str, str]:
+    """The name and the value of an input or a condition."""
+    return given(name, lang), said(value, lang, name in _given()["verbatim"])
+
+
+def said(value: Any, lang: str, verbatim: bool = False) -> str:
+    """The value of an input or a condition, or a note of a source. verbatim: text stays in its own language."""
     match value:
         case Quantity():
             return quantity(value, "", lang)
         case {"zh": _, "en": _}:
             return str(value[lang])
         case Mapping():
-            return json.dumps(value, ensure_ascii=False)
+            return ", ".join(" ".join(condition(name, each, lang)) for name, each in value.items())
         case bool():
             return {"zh": ("否", "是"), "en": ("no", "yes")}[lang][value]
         case int():
@@ -90,8 +95,25 @@ def said(value: Any, lang: str) -> str:
         case float():
             return f"{value:,.6g}"
         case list() | tuple():
-            return ", ".join(said(each, lang) for each in value)
-    return _given()["said"].get(str(value), str(value)) if lang == "zh" else str(value)
+            return ", ".join(said(each, lang, verbatim) for each in value)
+    text = str(value)
+    return text if verbatim or lang == "en" else _given()["said"].get(text) or SO_MANY_OF.sub(r"\2 个里的 \1 个", text)
+
+
+SO_MANY_OF = re.compile(r"^([\d,]+) of ([\d,]+)$")
+FULL_WIDTH = {",": "，", ";": "；", ":": "："}
+OPERATORS = re.compile(r"( [/×+−=≠≤≥<·∝→…] |[,;:] | ?[()⌊⌋⌈⌉|√‖](?: (?=[A-Za-z]))?|(?<=[Σ½]) )")
+
+
+def formula(line: str, lang: str) -> str:
+    """A number's arithmetic; in Chinese the whole line where there is one, otherwise term by term between the operators."""
+    terms = _given()["formula"]
+    if lang == "en" or line in terms:
+        return line if lang == "en" else terms[line]
+    *pieces, last = OPERATORS.split(line)
+    text = "".join(terms.get(piece) or given(piece, lang) for piece in (*pieces, last))
+    text = re.sub(r"(?<=[^\WΣ]) \(([^()+−×=/]+)\)", r"（\1）", text)  # a remark, as a factor comes behind an operator
+    return re.sub("(?<=[\u4e00-\u9fff）])[,;:] |[,;:] (?=[\u4e00-\u9fff])", lambda found: FULL_WIDTH[found[0][0]], text)
 
 
 # ---- numbers: SI inside, prefixes only here
@@ -110,6 +132,8 @@ COUNTED = {  # units that are words
     "cell": ("格", "cell", "cells"),
     "head": ("个头", "head", "heads"),
     "card": ("张卡", "card", "cards"),
+    "core": ("核", "core", "cores"),
+    "learner": ("人", "learner", "learners"),
     "parameter": ("个参数", "parameter", "parameters"),
     "count": ("", "", ""),
     "step": ("步", "step", "steps"),

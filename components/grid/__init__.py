@@ -293,7 +293,8 @@ def _derivation(result: Result, t: int, words: Words) -> str:
 
 def _papers(result: Result, t: int) -> tuple[Quantity, ...]:
     p, made, numbers = result.params, result.made[t], result.grid.numbers
-    given = {"weights": "worked example" if p.preset == "worked" else f"N(0, {examples.SPREAD}²), seed {p.seed}", "numbers": p.numbers, "bits": numbers.bits,
+    weights = {"weights": "worked example"} if p.preset == "worked" else {"weights": f"N(0, {examples.SPREAD}²)", "seed": p.seed}
+    given = {**weights, "numbers": p.numbers, "bits": numbers.bits,
              "weights to a scale": len(made.groups[0].weights), "scale": "float16"}  # fmt: skip
     if result.outliers[t]:
         given |= {"outlier": result.outliers[t]}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cache, lru_cache
 from typing import Any
 
-from components.text import Words, amount, given, said, short
+from components.text import Words, amount, condition, formula, said, short
 from compute import facts, measures, numbers, precompute, verify
 from compute.errors import BrokenData, LabError
 from compute.quantity import Quantity, Source
@@ -89,7 +89,7 @@ def _entry(key: str, entry: dict | None, job: measures.Job | None, words: Words)
         row = _row(key, _group(key), "computed" if job.measure == "claims" else "measured", None, "", "", words)
         return row | {"verdict": "unchecked", "reason": missing, "again": True}
     conditions = dict(entry["conditions"])
-    how = conditions.pop("formula", "") or f"{entry['recompute']}({', '.join(f'{k}={v}' for k, v in entry['params'].items())})"
+    how = formula(conditions.pop("formula", ""), words.lang) or f"{entry['recompute']}({', '.join(f'{k}={v}' for k, v in entry['params'].items())})"
     row = _row(key, _group(key), entry["kind"], entry["value"], entry["unit"], entry.get("says", {}).get(words.lang, ""), words)
     row |= {"how": how, "with": _pairs(conditions, words), **_statistics(entry, words), **_reference(entry, words)}
     row |= {"tolerance": limit(entry["tolerance"], words), "again": job is not None, "verdict": "waiting" if job else "unchecked"}
@@ -171,12 +171,12 @@ def _reference(entry: Mapping[str, Any], words: Words) -> dict[str, Any]:
 
 
 def _source(source: Source, words: Words) -> dict[str, str]:
-    return {"title": source.title, "url": source.url, "where": source.where, "read_on": source.read_on, "note": said(source.note, words.lang)}
+    return {"title": said(source.title, words.lang), "url": source.url, "where": said(source.where, words.lang), "read_on": source.read_on, "note": said(source.note, words.lang)}
 
 
 def _pairs(conditions: Mapping[str, Any], words: Words) -> list[list[str]]:
     """Names and values of inputs and conditions in the reader's language, where there is a word for them."""
-    return [[given(name, words.lang), said(value, words.lang)] for name, value in conditions.items()]
+    return [list(condition(name, value, words.lang)) for name, value in conditions.items()]
 
 
 def shown(value: Any, unit: str, lang: str) -> str:

@@ -187,7 +187,7 @@ def _rows(result: Result) -> tuple[dict[str, Any], ...]:
 def _papers(result: Result) -> tuple[Quantity, ...]:
     p, row, whole = result.params, result.row, result.whole
     ours = {"weights": "SmolLM2-135M-Instruct, its published Q4_1 file, as float16"} if p.model == SERVED else {"weights": f"our checkpoint {p.model}, float32"}
-    origin = {"weights": f"N(0, {DRAWN_SPREAD}²), {DRAWN_SIZE} × {DRAWN_SIZE}, seed 0"} if p.model == DRAWN else ours | {"matrix": p.matrix}
+    origin = {"weights": f"N(0, {DRAWN_SPREAD}²), {DRAWN_SIZE} × {DRAWN_SIZE}", "seed": 0} if p.model == DRAWN else ours | {"matrix": p.matrix}
     given = origin | {"bits": p.bits, "block": p.block, "symmetric": p.symmetric, "scale": "float16", "codes": "round to nearest"}
     zeros = "" if p.symmetric else " + blocks × bits of a zero point"
     return (

@@ -15,6 +15,7 @@ from compute.distributions import PROMPTS
 from compute.errors import LabError
 from compute.functions import plain
 from compute.quantity import Quantity
+from tests.chinese import english
 
 WIDGETS = components.widgets()
 HERE = Path(components.__file__).parent
@@ -114,7 +115,8 @@ def test_chinese_is_set_with_full_width_marks(folder):
 
 @pytest.mark.parametrize("id", WIDGETS)
 def test_every_setting_draws_in_both_languages_and_themes(id):
-    """Catches a setting that raises, an empty text equivalent, numbers without papers, and words left as keys."""
+    """Catches a setting that raises, an empty text equivalent, numbers without papers, words left as keys, and papers with an
+    input, a condition or a formula in English on a Chinese page."""
     seen = 0
     for where, lang, view in views(WIDGETS[id]):
         seen += 1
@@ -134,6 +136,8 @@ def test_every_setting_draws_in_both_languages_and_themes(id):
                     json.dumps(plain(data), allow_nan=False)
                 case Html(body):
                     assert "<script" not in body, where
+        if lang == "zh":
+            assert {q.formula or q.value: words for q in view.papers if (words := english(q))} == {}, f"{where}: components/given.toml has no Chinese for these"
         if lang == "en":
             said = view.sentence + view.simplified + "".join(r.label for r in view.readouts)
             said = re.sub("“[^”]*”", "", said)  # what the model read or wrote is quoted as it is
