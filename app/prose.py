@@ -2,6 +2,7 @@
 
     [[h100-sxm.bandwidth | TB/s]]   a published figure        [[=anchor.decode_bound | tok/s]]   computed now
     [[~name]]                       measured                  [[name | ms 4]]   unit and significant digits
+    [[@roofline-placer]]            an instrument's name
     \\( … \\) and $$ … $$            mathematics; a lone $ is a dollar sign
 
 A number becomes a span with a mark for its kind and, inside it, the card with its papers: hidden until the span is
@@ -17,7 +18,8 @@ import re
 from functools import lru_cache
 from typing import Any, Iterator, Mapping
 
-from components.text import HAN, Words, digits, foreign, given, quantity, said
+from components import widget
+from components.text import HAN, Words, condition, digits, foreign, formula, quantity, said
 from compute import numbers
 from compute.errors import BadInput
 from compute.quantity import Quantity, Source
@@ -27,6 +29,7 @@ PIECE = re.compile(
     r"|(?P<code>(?P<tick>`+)(?!`).+?(?<!`)(?P=tick)(?!`))"
     r"|(?P<display>\$\$.+?\$\$)"
     r"|\\\((?P<inline>.+?)\\\)"
+    r"|\[\[@(?P<instrument>[^\[\]]+)\]\]"
     r"|\[\[(?P<number>[^\[\]]+)\]\]"
     r"|(?P<dollar>(?<!\\)\$)"
     rf"|(?P<han>{HAN})",
@@ -51,6 +54,8 @@ def _markdown(text: str, lang: str, words: Words, as_of: tuple[int, ...]) -> str
     def replace(found: re.Match[str]) -> str:
         if found["number"]:
             return number(found["number"], lang, words)
+        if found["instrument"]:
+            return literal(widget(found["instrument"]).name(lang))
         if found["inline"]:
             return f"${found['inline']}$"
         if found["dollar"]:
@@ -89,7 +94,12 @@ def plain(text: str, lang: str) -> str:
 
 @lru_cache(maxsize=KEPT)
 def _plain(text: str, lang: str, as_of: tuple[int, ...]) -> str:
-    return PIECE.sub(lambda found: _written(found["number"], lang)[1] if found["number"] else found[0], text)
+    def replace(found: re.Match[str]) -> str:
+        if found["instrument"]:
+            return widget(found["instrument"]).name(lang)
+        return _written(found["number"], lang)[1] if found["number"] else found[0]
+
+    return PIECE.sub(replace, text)
 
 
 def names(text: str) -> Iterator[str]:
@@ -97,6 +107,11 @@ def names(text: str) -> Iterator[str]:
     for found in PIECE.finditer(text):
         if found["number"]:
             yield found["number"].partition("|")[0].strip()
+
+
+def instruments(text: str) -> Iterator[str]:
+    """The ids of the instruments that a text names."""
+    return (found["instrument"] for found in PIECE.finditer(text) if found["instrument"])
 
 
 def _resolved(reference: str) -> tuple[Quantity, str]:
@@ -129,7 +144,7 @@ def card(found: Quantity, lang: str, words: Words) -> str:
         head += f'<span class="lab-card-says">{literal(found.says[lang])}</span>'
     rows = [f'<span class="lab-card-head">{head}</span>']
     if found.formula:
-        rows.append(_row(words("card.formula"), f'<span class="lab-code">{literal(found.formula)}</span>'))
+        rows.append(_row(words("card.formula"), f'<span class="lab-code">{literal(formula(found.formula, lang))}</span>'))
     if found.inputs:
         rows.append(_row(words("card.inputs"), _pairs(found.inputs, lang)))
     if found.interval95:
@@ -148,21 +163,26 @@ def _row(label: str, content: str) -> str:
 
 def _pairs(pairs: Mapping[str, Any], lang: str) -> str:
     equals = "：" if lang == "zh" else " = "
-    return "".join('<span class="lab-card-pair">' + ("" if key == "note" else literal(given(key, lang) + equals)) + _value(value, lang) + "</span>"
-                   for key, value in pairs.items())
+
+    def pair(key: str, value: Any) -> str:
+        name, text = condition(key, value, lang)
+        return f'<span class="lab-card-pair">{"" if key == "note" else literal(name + equals)}{_power_of_ten(value) or literal(text)}</span>'
+
+    return "".join(pair(key, value) for key, value in pairs.items())
 
 
-def _value(value: Any, lang: str) -> str:
+def _power_of_ten(value: Any) -> str:
+    """A very large or very small number as mantissa × 10^n; "" for all else."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if number and value and math.isfinite(value) and not 1e-3 <= abs(value) < 1e7:
-        mantissa, exponent = f"{value:.3e}".split("e")
-        return literal(mantissa.rstrip("0").rstrip(".")) + f"×10<sup>{int(exponent)}</sup>".replace("-", "−")
-    return literal(said(value, lang))
+    if not number or not value or not math.isfinite(value) or 1e-3 <= abs(value) < 1e7:
+        return ""
+    mantissa, exponent = f"{value:.3e}".split("e")
+    return literal(mantissa.rstrip("0").rstrip(".")) + f"×10<sup>{int(exponent)}</sup>".replace("-", "−")
 
 
 def _source(source: Source, words: Words) -> str:
-    title = literal(source.title or source.url)
+    title = literal(said(source.title, words.lang) or source.url)
     if WEB.match(source.url):
         title = f'<a href="{literal(source.url)}" target="_blank" rel="noopener noreferrer">{title}</a>'
-    details = [source.where, f"{words('card.read_on')} {source.read_on}" if source.read_on else "", said(source.note, words.lang)]
+    details = [said(source.where, words.lang), f"{words('card.read_on')} {source.read_on}" if source.read_on else "", said(source.note, words.lang)]
     return title + "".join(f'<span class="lab-card-pair">{literal(detail)}</span>' for detail in details if detail)

@@ -7,6 +7,7 @@ Folders are discovered; one that does not import is fatal at start-up, and tests
 from __future__ import annotations
 
 import importlib
+import re
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -141,6 +142,10 @@ class Widget:
 
     def words(self, lang: str) -> Words:
         return load_words(self.folder / "text.toml", lang)
+
+    def name(self, lang: str) -> str:
+        """Its title up to the colon, if it has one."""
+        return re.split("[：:]", self.words(lang)("title"))[0]
 
 
 @cache

@@ -87,7 +87,7 @@ def test_both_languages_say_the_same(entry):
     def skeleton(lang: str):
         text = lesson.load(entry.slug, lang)
         headings = [line.split(" ")[0] for part in text.parts if isinstance(part, Prose) for line in part.text.splitlines() if line.startswith("#")]
-        used = sorted({name for part in text.texts() for name in prose.names(part)})
+        used = sorted({name for part in text.texts() for name in (*prose.names(part), *prose.instruments(part))})
         return headings, used, [part for part in text.parts if not isinstance(part, Prose)], text.minutes, len(text.prerequisites)
 
     assert skeleton("zh") == skeleton("en")
@@ -99,6 +99,7 @@ def test_real_lessons_use_known_numbers_and_widgets(entry):
         text = lesson.load(entry.slug, lang)
         for name in (name for part in text.texts() for name in prose.names(part)):
             numbers.resolve(name)
+        assert {id for part in text.texts() for id in prose.instruments(part)} <= set(widgets())
         for part in text.parts:
             if isinstance(part, Instrument):
                 assert part.widget in widgets()

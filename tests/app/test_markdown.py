@@ -6,10 +6,11 @@ import pytest
 
 from app import prose
 from app.lesson import words
-from components import text
+from components import text, widget
 from compute import facts, numbers
 from compute.errors import UnknownName
 from compute.quantity import Quantity, Source
+from tests.chinese import SAME, english
 
 
 def md(text: str, lang: str = "en") -> str:
@@ -72,6 +73,18 @@ def test_names_are_found_outside_code_only():
     assert list(prose.names("[[a.b | TB/s]] `[[no]]` [[=c]]\n```\n[[no]]\n```\n")) == ["a.b", "=c"]
 
 
+def test_an_instrument_is_called_by_its_title(monkeypatch):
+    """Catches: a name that stays what it was when the instrument is renamed, a title's second half in running text, an unknown id in silence."""
+    roofline = widget("roofline-placer")
+    assert md("see [[@roofline-placer]] and `[[@roofline-placer]]`") == "see Roofline and `[[@roofline-placer]]`"
+    prose._markdown.cache_clear()
+    monkeypatch.setattr(type(roofline), "words", lambda self, lang: {"title": "屋顶图：落在哪"}.__getitem__)
+    assert md("见[[@roofline-placer]]。", "zh") == prose.plain("见[[@roofline-placer]]。", "zh") == "见屋顶图。"
+    with pytest.raises(UnknownName):
+        md("[[@no-such]]")
+    prose._markdown.cache_clear(), prose._plain.cache_clear()
+
+
 def test_plain_text_has_no_card():
     assert prose.plain("[[=anchor.decode_bound | tok/s]]", "en") == "65.4 token/s"
 
@@ -115,4 +128,22 @@ def test_what_sources_say_has_a_chinese_wording():
     notes = {q.source.note for q in numbers.quoted_names().values() if q.source} - authors - {""}
     verified = {q.conditions["verified"] for q in numbers.quoted_names().values() if "verified" in q.conditions}
     assert len(notes) > 20 and len(verified) > 3 and (notes | verified) - set(known) == set()
-    assert text._given()["zh"].keys() == text._given()["en"].keys()
+
+
+def test_cards_of_numbers_have_chinese_words():
+    """Catches: a claim, a measure or a source whose formula, input or condition is new or reworded, in English on a Chinese page."""
+    found = {name: english(numbers.resolve(name)) for name in numbers.names()}
+    assert len(found) > 1000 and {name: words for name, words in found.items() if words} == {}
+    assert english(Quantity(1, "count", "computed", "bytes / fathoms", {"depth_below": 1})) == ["fathoms", "depth", "below"], "which words it would find"
+    assert text._given()["en"].keys() <= text._given()["zh"].keys() | SAME
+
+
+@pytest.mark.parametrize("line,words", [
+    ("⌊(memory − all weights) / (4096 × KV + state)⌋", "⌊(显存 − 全部权重) / (4096 × KV + 状态)⌋"),
+    ("Σ matrices multiplied (lm_head included, embedding row not)", "Σ 相乘的矩阵（含 lm_head，不含 embedding 的一行）"),
+    ("max(bytes / bandwidth, FLOP / peak)", "max(字节 / 带宽，FLOP / 峰值)"),
+    ("Σ min(p, q)", "Σ min(p, q)"),
+])  # fmt: skip
+def test_a_formula_in_chinese(line, words):
+    """Catches: an operator or a bracket that is lost or moved between the terms, half-width marks between Chinese words, a symbol taken for a word."""
+    assert text.formula(line, "zh") == words and text.formula(line, "en") == line
