@@ -37,7 +37,7 @@ from streamlit import file_util  # noqa: E402
 from app import lesson, present, shell, views  # noqa: E402
 from app.doors import Doors  # noqa: E402
 from components import theme, widgets  # noqa: E402
-from components.text import LANGUAGES  # noqa: E402
+from components.text import LANGUAGES, given  # noqa: E402
 from compute import aside  # noqa: E402
 from compute.errors import LabError  # noqa: E402
 
@@ -198,6 +198,7 @@ def require() -> None:
         widgets()
         for lang in LANGUAGES:
             lesson.words(lang)
+            given("", lang)  # the words on papers
     except LabError as reason:
         sys.exit("\n".join(views.told(reason, lang) for lang in LANGUAGES))
 

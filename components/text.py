@@ -16,6 +16,7 @@ from compute.errors import BrokenData, UnknownName
 from compute.quantity import Quantity, Source
 
 LANGUAGES = ("zh", "en")
+ROOT = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True)
@@ -40,12 +41,22 @@ class Words:
 
 @cache
 def load_words(path: Path, lang: str) -> Words:
-    """text.toml has a table [zh] and a table [en] with the same keys; nested tables become dotted keys."""
+    """text.toml has a table [zh] and a table [en] with the same keys; nested tables become dotted keys. Raises BrokenData."""
+    return Words(f"{path.parent.name}/{path.name}", lang, dict(_flat(_read(path, {lang: dict})[lang])))
+
+
+def _read(path: Path, needed: Mapping[str, type]) -> dict[str, Any]:
+    """Raises BrokenData where the file cannot be read, is no TOML or lacks something at its top."""
+    name = str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else path.name
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError) as e:
-        raise BrokenData(path, str(e)) from None
-    return Words(f"{path.parent.name}/{path.name}", lang, dict(_flat(data[lang])))
+    except OSError as wrong:
+        raise BrokenData(name, str(wrong.strerror)) from None
+    except ValueError as wrong:  # no TOML, or no UTF-8
+        raise BrokenData(name, str(wrong)) from None
+    if lacking := [key for key, kind in needed.items() if not isinstance(data.get(key), kind)]:
+        raise BrokenData(name, f"it lacks {', '.join(lacking)}", f"缺少 {'、'.join(lacking)}")
+    return data
 
 
 def _flat(table: Mapping[str, Any], prefix: str = ""):
@@ -64,9 +75,12 @@ def foreign(markup: str, lang: str) -> str:
     return markup if lang == "zh" else re.sub(HAN, lambda found: f'<span lang="zh-CN">{found[0]}</span>', markup)
 
 
+GIVEN = {"zh": dict, "en": dict, "said": dict, "formula": dict, "verbatim": list}
+
+
 @cache
 def _given() -> Mapping[str, Mapping[str, str]]:
-    return tomllib.loads((Path(__file__).parent / "given.toml").read_text(encoding="utf-8"))
+    return _read(Path(__file__).parent / "given.toml", GIVEN)
 
 
 def given(name: str, lang: str) -> str:

@@ -16,6 +16,7 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from app import asgi, shell
+from components import text
 from tests.conftest import ROOT
 
 
@@ -141,20 +142,25 @@ def test_a_failing_page_says_one_sentence_and_shows_no_traceback(monkeypatch):
     assert "batch" in said[1] and "<b>" not in said[1]
 
 
-def broken_file(monkeypatch, path: Path) -> None:
-    read = Path.read_text
-    monkeypatch.setattr(Path, "read_text", lambda self, *a, **k: "[[" if self == path else read(self, *a, **k))
-
-
-def test_broken_words_are_one_sentence_at_start(monkeypatch):
+@pytest.mark.parametrize("content,said", [(b"[[", ""), (b"\xff\xfe", ""), (b'[zh]\nmodel = "x"\n', "lacks en"), (b'zh = 1\n[en]\n', "lacks zh"), (None, "")])
+@pytest.mark.parametrize("name", ["app/text.toml", "components/given.toml"])
+def test_broken_words_are_one_sentence_at_start(monkeypatch, name, content, said):
     """Catches: a traceback at start-up, or a server that starts and then fails at every request."""
-    from components.text import load_words
+    read = Path.read_text
 
-    load_words.cache_clear()
-    broken_file(monkeypatch, ROOT / "app" / "text.toml")
+    def read_text(self, encoding=None, errors=None):
+        if self != ROOT / name:
+            return read(self, encoding, errors)
+        if content is None:
+            raise FileNotFoundError(2, "No such file or directory", str(self))
+        return content.decode(encoding)
+
+    monkeypatch.setattr(Path, "read_text", read_text)
+    for kept in (text.load_words, text._given):
+        kept.cache_clear()
     with pytest.raises(SystemExit) as ended:
         asgi.require()
-    assert "data file app/text.toml is broken" in ended.value.code and str(ROOT) not in ended.value.code
+    assert f"data file {name} is broken" in ended.value.code and said in ended.value.code and str(ROOT) not in ended.value.code
     assert ended.value.code.count("\n") == 1, "one sentence in each language"
 
 
