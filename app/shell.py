@@ -8,7 +8,7 @@ from typing import Callable
 
 import streamlit as st
 
-from app import cheatsheet, check, follow, glossary, judged, lesson, live, prose, quiz, reading, views
+from app import cheatsheet, check, follow, glossary, judged, lesson, live, prose, quiz, reading, sizing, views
 from app.lesson import Entry, words
 from components import frame, reader, widgets
 from components.text import LANGUAGES
@@ -25,6 +25,7 @@ BESIDE: dict[str, Callable[[str, dict], None]] = {  # pages that are no lessons,
     "reading": reading.show,
     "cheatsheet": cheatsheet.show,
     "judged": judged.show,
+    "sizing": sizing.show,
     "check": check.show,
 }
 

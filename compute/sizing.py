@@ -1,7 +1,7 @@
 """How big a machine park must be: so many learners online at once, what they do, and what one of each machine can take.
 
     python -m compute call sizing.plan '{"learners": 100000}'
-    python -m compute.sizing          the table of docs/sizing.md
+    python -m compute.sizing          the tables of docs/sizing.md
 
 Work that adds up, over what a machine may take: cores = work per second / `busy`. The share that is left free is what keeps waiting short
 and bears a server that died; how long anybody waits is not computed here (`python -m tests.load` measures it on one server). A web
@@ -35,11 +35,15 @@ Minutes = Annotated[float, Field(ge=0.1, le=1440, description="within which all 
 
 @dataclass(frozen=True)
 class Plan:
-    """Each by its name: what one costs, and what is needed for all. In the order in which one follows from another."""
+    """Each by its name: what one costs, what is needed for all, in the order in which one follows from another; and how many learners a
+    machine carries before it takes a second (none is named that nobody needs). turnover: the texts a minute of one learner at which the
+    engines need as many cores, or GPUs, as there are web servers."""
 
     learners: int
     one: dict[str, Quantity]
     needed: dict[str, Quantity]
+    carries: dict[str, Quantity]
+    turnover: Quantity
 
 
 def plan(
@@ -50,10 +54,19 @@ def plan(
 
     An action is a control moved, a question answered, a page opened. Without a chip the live engine runs on processor cores and its speed
     is measured; with one it is the least share of the ideal bound that published engines reach. Raises LabError for what was not measured."""
-    one = {name: numbers.resolve(f"~sizing.{key}") for name, key in (
+    return needs(one(model, chip, batch, tokens_per_text), learners, actions_per_minute, texts_per_minute, tokens_per_text, busy, arrive_minutes)
+
+
+def one(model: ModelRef, chip: ChipRef | None, batch: int, tokens_per_text: int) -> dict[str, Quantity]:
+    """What one costs: an action, a learner, a server, a first visit; and what an engine writes. Raises like `plan`."""
+    return {name: numbers.resolve(f"~sizing.{key}") for name, key in (
         ("action_seconds", "web.seconds_per_action"), ("action_bytes", "web.bytes_per_action"), ("learner_bytes", "web.bytes_per_learner"),
         ("server_bytes", "web.bytes_empty"), ("visit_bytes", "visit.bytes"), ("visit_web_seconds", "visit.web_seconds"),
         ("visit_nginx_seconds", "visit.nginx_seconds"))} | {"engine_tokens_per_second": _engine(model, chip, batch, tokens_per_text)}  # fmt: skip
+
+
+def needs(one: dict[str, Quantity], learners: int, actions_per_minute: float, texts_per_minute: float, tokens_per_text: int, busy: float, arrive_minutes: float) -> Plan:
+    """The plan at what one costs."""
     cost = {name: quantity.value for name, quantity in one.items()}
     needed: dict[str, Quantity] = {}
 
@@ -65,14 +78,14 @@ def plan(
                    "每秒要回应的操作", "actions to answer in a second", learners=learners, actions_per_minute=actions_per_minute)
     visits = need("visits_per_second", learners / (60 * arrive_minutes), "1/s", "learners / seconds in which they arrive",
                   "刚开始时每秒有多少人打开第一课", "first visits in a second, at the beginning", learners=learners, arrive_minutes=arrive_minutes)
-    work = need("web_work", max(actions * cost["action_seconds"], visits * cost["visit_web_seconds"]), "ratio",
+    work = need("web_work", max(actions * cost["action_seconds"], visits * cost["visit_web_seconds"]), "core",
                 "the larger of actions per second × seconds of one, first visits per second × seconds of one", "网页服务的工作：每秒要算几秒",
                 "work of the web servers: seconds to compute in a second", action_seconds=cost["action_seconds"], visit_seconds=cost["visit_web_seconds"])
     servers = need("web_servers", math.ceil(work / busy), "count", "⌈work / busy⌉, each on one core", "网页服务（各占一核）",
                    "web servers, each on one core", busy=busy)
     need("web_memory", servers * cost["server_bytes"] + learners * cost["learner_bytes"], "B", "servers × empty server + learners × learner",
          "网页服务的内存", "memory of the web servers", server_bytes=cost["server_bytes"], learner_bytes=cost["learner_bytes"])
-    need("nginx_cores", visits * cost["visit_nginx_seconds"] / busy, "ratio", "first visits per second × seconds of nginx / busy",
+    need("nginx_cores", visits * cost["visit_nginx_seconds"] / busy, "core", "first visits per second × seconds of nginx / busy",
          "nginx 的核数", "cores of nginx", visit_seconds=cost["visit_nginx_seconds"], busy=busy)
     need("connections", 2 * learners, "count", "2 × learners: to the browser and to its web server", "nginx 同时开着的连接", "connections open at nginx", learners=learners)
     need("bandwidth_at_first", visits * cost["visit_bytes"], "B/s", "first visits per second × bytes of one",
@@ -85,12 +98,30 @@ def plan(
                   "tokens to write in a second", tokens_per_text=tokens_per_text)
     engines = need("engines", math.ceil(tokens / (busy * cost["engine_tokens_per_second"])), "count", "⌈tokens per second / (busy × an engine's)⌉",
                    "引擎", "engines", busy=busy, engine_tokens_per_second=cost["engine_tokens_per_second"])
-    if chip is None:
-        threads = one["engine_tokens_per_second"].conditions["threads"]
-        need("engine_cores", engines * threads, "count", "engines × threads of one", "引擎的核数", "cores of the engines", threads=threads)
+    speed = one["engine_tokens_per_second"]
+    estimated = speed.kind == "computed"  # on a chip
+    threads = 1 if estimated else speed.conditions["threads"]
+    if not estimated:
+        need("engine_cores", engines * threads, "core", "engines × threads of one", "引擎的核数", "cores of the engines", threads=threads)
     else:
         need("gpus", engines, "count", "one engine on each", "GPU", "GPUs")
-    return Plan(learners, one, needed)
+    carries = {
+        "web_server": _carries(learners, busy, work, "一个网页服务带得动", "one web server carries"),
+        "nginx_core": _carries(learners, 1, needed["nginx_cores"].value, "nginx 的一核带得动", "one core of nginx carries"),
+    }
+    if tokens:
+        carries["engine"] = _carries(learners, busy * speed.value, tokens, "一个引擎带得动", "one engine carries")
+        if estimated:
+            carries["engine_at_bound"] = _carries(learners, busy * speed.inputs["bound"], tokens, "一个引擎在理想上界下带得动", "one engine at the ideal bound would carry")
+    even = Quantity(60 * work * speed.value / (learners * tokens_per_text * threads), "1/min", "computed",
+                    "60 × work of the web servers × an engine's tokens per second / (learners × tokens of a text × cores of an engine)",
+                    {"work": work, "engine_tokens_per_second": speed.value, "learners": learners, "tokens_per_text": tokens_per_text, "cores": threads},
+                    says={"zh": "每人每分钟要这么多篇文本，引擎才和网页服务要得一样多", "en": "texts a minute of one learner at which engines need as many as web servers"})
+    return Plan(learners, one, needed, carries, even)
+
+
+def _carries(learners: int, capacity: float, load: float, zh: str, en: str) -> Quantity:
+    return Quantity(learners * capacity / load, "learner", "computed", "learners × capacity of one / load of all", {"learners": learners, "capacity": capacity, "load": load}, says={"zh": zh, "en": en})
 
 
 def _engine(model: ModelRef, chip: ChipRef | None, batch: int, tokens: int) -> Quantity:
@@ -137,5 +168,12 @@ def costs() -> str:
     return "\n".join(lines)
 
 
+def limits() -> str:
+    """For docs/sizing.md: how many learners one carries, with everything as it is by default; and where engines need as many cores as pages."""
+    found = plan(1)
+    lines = [f"- {quantity.says['en']} {_digits(float(f'{quantity.value:.3g}'))} learners" for quantity in found.carries.values()]
+    return "\n".join([*lines, f"- {found.turnover.says['en']}: {_digits(float(f'{found.turnover.value:.3g}'))}"])
+
+
 if __name__ == "__main__":
-    print(costs(), table(), sep="\n\n")
+    print(costs(), table(), limits(), sep="\n\n")

@@ -37,7 +37,8 @@ def test_every_number_has_its_papers():
     plan = json.loads(done.stdout)
     assert {quantity["kind"] for quantity in plan["one"].values()} == {"measured"} and {quantity["kind"] for quantity in plan["needed"].values()} == {"computed"}
     assert all(quantity["conditions"] for quantity in plan["one"].values()) and all(quantity["formula"] for quantity in plan["needed"].values())
-    assert all(set(quantity["says"]) == {"zh", "en"} for part in ("one", "needed") for quantity in plan[part].values())
+    assert all(quantity["kind"] == "computed" and quantity["formula"] for quantity in (*plan["carries"].values(), plan["turnover"]))
+    assert all(set(quantity["says"]) == {"zh", "en"} for part in ("one", "needed", "carries") for quantity in plan[part].values())
 
 
 def test_nobody_doing_anything_needs_little_and_more_never_needs_less():
@@ -48,10 +49,34 @@ def test_nobody_doing_anything_needs_little_and_more_never_needs_less():
         assert all(fewer[name].value <= more[name].value for name in more)
 
 
+@pytest.mark.parametrize("actions, texts, tokens, busy", [(4, 0.2, 64, 0.6), (0.1, 3, 512, 0.9), (30, 20, 1024, 0.3)])
+def test_one_is_full_where_it_carries_no_more(actions, texts, tokens, busy):
+    """Catches a capacity that belongs to another load, and a share that may be busy taken twice."""
+    needs = lambda learners: sizing.plan(learners, actions, texts, tokens, busy=busy)  # noqa: E731
+    carries = {name: quantity.value for name, quantity in needs(1000).carries.items()}
+    assert set(carries) == {"web_server", "nginx_core", "engine"} and carries == pytest.approx({name: quantity.value for name, quantity in needs(7).carries.items()})
+    for machine, needed in (("web_server", "web_servers"), ("engine", "engines")):
+        for times in (1, 2, 5):
+            last = math.floor(times * carries[machine])
+            assert last < 1 or needs(last).needed[needed].value <= times < needs(last + 1).needed[needed].value, (machine, times)
+    assert needs(1000).needed["nginx_cores"].value == pytest.approx(1000 / carries["nginx_core"])
+    assert "engine" not in sizing.plan(1000, texts_per_minute=0).carries
+
+
+@pytest.mark.parametrize("arguments", [{}, {"actions_per_minute": 0}, {"tokens_per_text": 512, "model": "qwen3-8b", "chip": "h100-sxm", "busy": 0.9}])
+def test_where_engines_need_as_many_as_web_servers(arguments):
+    """Catches a turnover by another work than the plan's: at it both carry the same class, with a tenth more texts the engine a smaller one."""
+    even = sizing.plan(30_000, **arguments).turnover.value
+    carries = lambda texts: {name: quantity.value for name, quantity in sizing.plan(30_000, texts_per_minute=texts, **arguments).carries.items()}  # noqa: E731
+    assert carries(even)["engine"] == pytest.approx(carries(even)["web_server"])
+    assert carries(1.1 * even)["engine"] < carries(1.1 * even)["web_server"] < carries(0.9 * even)["engine"]
+
+
 def test_engines_on_a_chip_are_estimated_and_say_so():
     """Catches an estimate that passes as measured, and a chip asked for a model that nobody measured on it."""
     found = sizing.plan(100_000, model="qwen3-8b", chip="h100-sxm", tokens_per_text=512)
     assert found.one["engine_tokens_per_second"].kind == "computed" and "not measured" in found.one["engine_tokens_per_second"].conditions["note"]
+    assert found.carries["engine_at_bound"].value > found.carries["engine"].value
     assert found.needed["gpus"].value == found.needed["engines"].value > 0 and "engine_cores" not in found.needed
     with pytest.raises(BadInput, match="mini-256"):
         sizing.plan(30, model="qwen3-8b")
@@ -62,4 +87,4 @@ def test_engines_on_a_chip_are_estimated_and_say_so():
 def test_the_tables_of_the_page_are_the_functions():
     """Catches figures in docs/sizing.md that nothing computes any more. The way out: python -m compute.sizing, and paste."""
     text = DOCS.read_text(encoding="utf-8")
-    assert sizing.costs() in text and sizing.table() in text
+    assert sizing.costs() in text and sizing.table() in text and sizing.limits() in text
