@@ -5,7 +5,7 @@ const text = (x, y, words, more = '') => `<text x="${r(x)}" y="${r(y)}" ${more}>
 const lines = (found, x, y, more = '') => found.map((line, n) => text(x, y + 18 * n, line, more)).join('');
 const halo = (c, chosen) => `paint-order:stroke;stroke:${c(chosen ? 'accent-soft' : 'paper')};stroke-width:4px;stroke-linejoin:round`;
 // Words that the line at ×1 would cross stand on the row's own ground.
-const ground = (x, y, words, row, tools, line) => { const w = tools.measure(words, 13) * 1.08; return x - 4 < line && line < x + w ? rect(x - 4, y - 14, w + 8, 19, tools.colour(row.chosen ? 'accent-soft' : 'paper')) : ''; };
+const ground = (x, y, words, row, tools, line, size = 13) => { const w = tools.measure(words, size) * 1.08; return x - 4 < line && line < x + w ? rect(x - 4, y - 14, w + 8, 19, tools.colour(row.chosen ? 'accent-soft' : 'paper')) : ''; };
 const strong = 'font-weight="650"', BAR = 20, GAP = 16, PARTS = ['qkv', 'out', 'gate_up', 'down', 'head', 'rest'];
 const LOOK = { qkv: ['weights', 1], out: ['weights', 0.72], gate_up: ['weights', 0.5], down: ['weights', 0.32], head: ['prefill', 1], rest: ['reserved', 1] };
 
@@ -45,6 +45,7 @@ export function draw(svg, data, t, tools) {
   for (const row of data.rows) {
     const h = p.wide ? p.row : p.narrowRow;
     if (row.chosen) out += rect(0, y - 4, W, h - 6, tools.colour('accent-soft'), 'rx="4"');
+    if (!p.wide) out += ground(4, y + 14, row.name, row, tools, gain(1), 15);
     out += text(p.wide ? 6 : 4, y + (p.wide ? 20 : 14), tools.esc(row.name), `style="font-size:15px;${halo(tools.colour, row.chosen)}" ${row.chosen ? strong : ''}`);
     out += p.wide ? text(6, y + 38, row.bytes, 'class="small figure muted"') : text(W - 4, y + 14, row.bytes, 'class="small figure muted" text-anchor="end"');
     out += bars(row, gain, p.wide ? y : y + 22, tools);

@@ -93,6 +93,7 @@ function build(data, tools) {
       rect(left, Y(v) - 0.5, right - left, 1, c(v ? 'grid' : 'muted'), v ? '' : 'fill-opacity=".6"');
       text(left - 8, Y(v) + 4.5, `${r(100 * v)}%`, 'class="small figure muted" text-anchor="end"');
     }
+    const best = data.alphas.indexOf(data.best), now = data.alphas.indexOf(data.alpha), least = data.best !== data.alpha && beside(words('best', { value: percent(data.errors[best]) }));
     const [first, last] = data.flat;
     rect(X(first), top, X(last) - X(first), CURVE, c('accepted'), 'fill-opacity=".09"');
     if (off) {
@@ -102,19 +103,16 @@ function build(data, tools) {
     } else {
       path(`M${left} ${r(Y(data.plain))}H${right}`, c('rejected'), 'stroke-width="1.6" stroke-dasharray="6 4"');
       const said = words('plain', { value: percent(data.plain) }), w = measure(said, 13) * 1.1, level = Y(data.plain);
-      const clear = ([from, y]) => Math.min(99, ...data.errors.map((v, i) => (X(data.alphas[i]) > from - 10 && X(data.alphas[i]) < from + w + 10 ? Math.abs(Y(v) - y + 5) : 99)));
+      const crossed = ([from, y]) => X(data.alpha) > from - 4 && X(data.alpha) < from + w + 4 && y > Y(data.errors[now]);
+      const clear = ([from, y]) => Math.min(crossed([from, y]) ? 0 : 99, ...data.errors.map((v, i) => (X(data.alphas[i]) > from - 10 && X(data.alphas[i]) < from + w + 10 ? Math.abs(Y(v) - y + 5) : 99)));
       const spots = [left + 6, right - w].flatMap((from) => [[from, level - 7], [from, level + 18]]), [from, at] = spots.reduce((best, spot) => (clear(spot) > clear(best) + 1 ? spot : best));
       text(from, at, said, `class="small" ${strong} style="fill:${c('rejected')};${halo}"`);
+      if (least && from < least.x + least.half + 6 && from + w > least.x - least.half - 6 && Math.abs(at - least.y) < 18) least.y = at + 18;
     }
     path(data.alphas.map((a, i) => `${i ? 'L' : 'M'}${r(X(a))} ${r(Y(data.errors[i]))}`).join(''), c('ink'), 'stroke-width="1.6" stroke-opacity=".55"');
     data.alphas.forEach((a, i) => out.push(`<circle cx="${r(X(a))}" cy="${r(Y(data.errors[i]))}" r="2.6" fill="${c('ink')}"/>`));
-    const best = data.alphas.indexOf(data.best), now = data.alphas.indexOf(data.alpha);
     out.push(`<circle cx="${r(X(data.best))}" cy="${r(Y(data.errors[best]))}" r="6" fill="none" stroke="${c('accepted')}" stroke-width="2"/>`);
-    if (data.best !== data.alpha) {   // beside the line of the chosen α, not across it
-      const said = words('best', { value: percent(data.errors[best]) }), half = measure(said, 13) * 0.53, line = X(data.alpha);
-      const at = data.best > data.alpha ? Math.max(X(data.best), line + half + 8) : Math.min(X(data.best), line - half - 8);
-      text(Math.min(right - half, Math.max(left + half, at)), Y(data.errors[best]) + 24, said, `class="small" text-anchor="middle" style="fill:${c('accepted')};${halo}"`);
-    }
+    if (least) text(least.x, least.y, least.said, `class="small" text-anchor="middle" style="fill:${c('accepted')};${halo}"`);
     if (data.ghost !== null) out.push(`<circle cx="${r(X(data.ghost))}" cy="${r(Y(data.errors[data.alphas.indexOf(data.ghost)]))}" r="6" fill="none" stroke="${c('muted')}" stroke-width="1.6" stroke-dasharray="3 2"/>`);
     path(`M${r(X(data.alpha))} ${r(Y(data.errors[now]))}V${bottom}`, c('accent'), 'stroke-width="1.2" stroke-dasharray="2 3"');
     out.push(`<circle cx="${r(X(data.alpha))}" cy="${r(Y(data.errors[now]))}" r="6" fill="${c('accent')}" stroke="${c('paper')}" stroke-width="1.5"/>`);
@@ -125,5 +123,12 @@ function build(data, tools) {
     text(X(0.5), bottom + 38, words('alpha'), 'class="small" text-anchor="middle"');
     data.alphas.forEach((a) => rect(X(a) - (right - left) / 40, top, (right - left) / 20, CURVE + 22, 'transparent', `data-alpha="${a}" style="cursor:pointer"`));
     return bottom + 46;
+
+    // Under the best α, on the side of the chosen one's line that has the room.
+    function beside(said) {
+      const half = measure(said, 13) * 0.53, line = X(data.alpha), rightward = data.best > data.alpha ? line + 8 + 2 * half <= right : line - 8 - 2 * half < left;
+      const at = rightward ? Math.max(X(data.best), line + half + 8) : Math.min(X(data.best), line - half - 8);
+      return { said, half, x: Math.min(right - half, Math.max(left + half, at)), y: Y(data.errors[best]) + 24 };
+    }
   }
 }
