@@ -117,6 +117,7 @@ def needs(one: dict[str, Quantity], learners: int, actions_per_minute: float, te
                     "60 × work of the web servers × an engine's tokens per second / (learners × tokens of a text × cores of an engine)",
                     {"work": work, "engine_tokens_per_second": speed.value, "learners": learners, "tokens_per_text": tokens_per_text, "cores": threads},
                     says={"zh": "每人每分钟要这么多篇文本，引擎才和网页服务要得一样多", "en": "texts a minute of one learner at which engines need as many as web servers"})
+    carries = {name: found for name, found in carries.items() if math.isfinite(found.value)}  # of next to no work: more than there are numbers for
     return Plan(learners, one, needed, carries, even)
 
 

@@ -61,6 +61,7 @@ def test_one_is_full_where_it_carries_no_more(actions, texts, tokens, busy):
             assert last < 1 or needs(last).needed[needed].value <= times < needs(last + 1).needed[needed].value, (machine, times)
     assert needs(1000).needed["nginx_cores"].value == pytest.approx(1000 / carries["nginx_core"])
     assert "engine" not in sizing.plan(1000, texts_per_minute=0).carries
+    assert "engine" not in sizing.plan(1000, texts_per_minute=1e-310, model="qwen3-8b", chip="h100-sxm").carries, "infinitely many are no number"
 
 
 @pytest.mark.parametrize("arguments", [{}, {"actions_per_minute": 0}, {"tokens_per_text": 512, "model": "qwen3-8b", "chip": "h100-sxm", "busy": 0.9}])

@@ -51,6 +51,35 @@ def good(schema: dict[str, Any], near: dict[str, list[Any]], name: str = "") -> 
     return likely | found if likely is not None and schema.get("type") != "array" else found
 
 
+def likely(schema: dict[str, Any], near: dict[str, list[Any]], name: str = "", length: int = 1) -> st.SearchStrategy:
+    """What a learner may set: names that there are, numbers of the size of the default, lists of one length. Mostly answered, where `good` is
+    mostly refused."""
+    optional = any(option.get("type") == "null" for option in schema.get("anyOf", ()))
+    options = [option for option in schema.get("anyOf", (schema,)) if option.get("type") != "null"]
+    match options[0]:
+        case {"enum": _} | {"const": _} | {"type": "boolean"}:
+            found = good(options[0], near, name)
+        case {"type": "array", "items": items}:
+            found = st.lists(likely(items, near, name), min_size=length, max_size=length)
+        case _ if name in near:
+            found = st.sampled_from(near[name])
+        case {"type": "integer" | "number" as kind}:
+            low = options[0].get("minimum", options[0].get("exclusiveMinimum", 0))
+            high = min(options[0].get("maximum", 1e9), 4 * (schema.get("default") or low + 5))
+            found = st.integers(low, int(high)) if kind == "integer" else st.floats(low, high, exclude_min="exclusiveMinimum" in options[0])
+        case {"type": "object", "properties": properties}:
+            needed = options[0].get("required", [])
+
+            def whole(length: int) -> st.SearchStrategy:
+                parts = {field: likely(of, near, field, length) for field, of in properties.items()}
+                return st.fixed_dictionaries({field: parts[field] for field in needed}, optional={field: parts[field] for field in parts if field not in needed})
+
+            return st.integers(1, 3).flatmap(whole)
+        case _:
+            raise ValueError(f"no likely value of {name} is known")
+    return found | st.none() if optional else found
+
+
 def broken(schema: dict[str, Any], near: dict[str, list[Any]]) -> st.SearchStrategy:
     """Good but for a field or two, which are anything; or with a field that there is not."""
     names = [*schema.get("properties", {}), "no_such_field"]
