@@ -8,7 +8,7 @@ export function height(data, width, tools) { return plan(data, width, tools).hei
 
 export function draw(svg, data, t, tools) {
   const { local } = tools;
-  if (local.data !== data) Object.assign(local, { data, at: data.at });
+  if (local.data !== data) Object.assign(local, { data, at: local.moving ? local.at : data.at });   // an answer to an earlier move comes late
   const p = plan(data, tools.width, tools);
   svg.innerHTML = axis(data, p, tools) + upright(data, p, tools) + data.rows.map((row, i) => scale(row, p.rows[i], data, p, tools)).join('') + cursor(data, p, tools) + legend(data, p, tools);
   listen(svg, data, p, tools);
@@ -166,7 +166,7 @@ function listen(svg, data, p, tools) {
   svg.style.touchAction = 'pan-y';
   const where = (event) => { const box = svg.getBoundingClientRect(); return [(event.clientX - box.left) * (tools.width / box.width), (event.clientY - box.top) * (tools.width / box.width)]; };
   const show = (n) => { if (n !== local.at) { Object.assign(local, { at: n, used: true }); tools.redraw(); } };
-  const settle = () => { if (local.at !== local.data.at) tools.pick('learners', local.at); };
+  const settle = () => { local.moving = false; if (local.at !== local.data.at) tools.pick('learners', local.at); };
   if (local.focus) dot.focus({ preventScroll: true });   // each drawing makes a new one
   dot.onfocus = () => { local.focus = true; };
   dot.onblur = () => setTimeout(() => { if (dot.isConnected) local.focus = false; });
@@ -177,13 +177,14 @@ function listen(svg, data, p, tools) {
     event.preventDefault();
     event.stopPropagation();
     clearTimeout(local.settling);
+    local.moving = true;
     local.settling = setTimeout(settle, SETTLED_MS);
     show(to);
   };
   svg.onpointerdown = (event) => {
     const [px, py] = where(event);
     if (px < p.x0 - NEAR || px > p.x1 + NEAR || py > p.foot) return;
-    local.held = true;
+    local.held = local.moving = true;
     svg.setPointerCapture(event.pointerId);
     if (event.pointerType === 'mouse') event.preventDefault();
     show(p.value(px));
@@ -192,7 +193,7 @@ function listen(svg, data, p, tools) {
   svg.onpointerup = svg.onpointercancel = (event) => {
     if (!local.held) return;
     local.held = false;
-    if (event.type === 'pointercancel') { local.at = local.data.at; tools.redraw(); return; }   // the finger scrolled
+    if (event.type === 'pointercancel') { Object.assign(local, { at: local.data.at, moving: false }); tools.redraw(); return; }   // the finger scrolled
     settle();
   };
 }
