@@ -74,6 +74,10 @@ MESSAGES: dict[str, dict[str, str]] = {
         "zh": "磁盘满了，这次的结果没有存下来，以前存的都还在；请腾出一些空间再试。",
         "en": "the disk is full, so this result was not kept; what was stored before is still there. Free some space and try again.",
     },
+    "worker_lost": {
+        "zh": "算它的 Ray 进程死了，重来 {retries} 次还是一样（{reason}）；算好的都存下了，再执行同样的命令会接着算其余的。",
+        "en": "the Ray process that made it died, and {retries} more did ({reason}); what was made is stored, and the same command goes on with the rest.",
+    },
     "internal": {
         "zh": "这里出了程序错误（编号 {id}）；其余部分照常可用，详情在服务日志里。",
         "en": "something went wrong on our side (id {id}); everything else goes on, details are in the service log.",

@@ -199,6 +199,7 @@ def seal(entry: Mapping[str, Any]) -> str:
 # ---- making
 
 
+RETRIES = 3  # of a job whose process on a cluster died
 Made = tuple[Job, dict[str, Value] | LabError]
 Runner = Callable[[list[Job]], Iterator[Made]]
 
@@ -218,13 +219,16 @@ def made_or_not(job: Job, report: Report = nobody) -> dict[str, Value] | LabErro
 def on_ray(address: str = "") -> Runner:
     """Makes the jobs on a Ray cluster, whose machines have the same files as this one; those that read the store are made here, at
     the end. A job is given as many cores as it would use here, since sums over other threads differ in their last digits.
+    A job whose process dies is begun again, RETRIES times; then it counts as not made, and the others go on.
     address: "" for the cluster that runs on this machine, or else one of this machine alone. Raises BadInput."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     try:
         import ray
     except ImportError:
-        raise BadInput("ray", address or "auto", "the package is missing; pip install -r requirements-cluster.txt",
-                       "没有装这个包；请运行 pip install -r requirements-cluster.txt") from None  # fmt: skip
+        raise BadInput("ray", address or "auto", "the package is missing; .venv/bin/python -m pip install -r requirements-cluster.lock",
+                       "没有装这个包；请运行 .venv/bin/python -m pip install -r requirements-cluster.lock") from None  # fmt: skip
+    from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
+
     from compute.engine.device import cores
 
     threads = int(os.environ.get("OMP_NUM_THREADS") or cores())
@@ -232,15 +236,29 @@ def on_ray(address: str = "") -> Runner:
         ray.init(address or None, ignore_reinit_error=True, include_dashboard=None if address else False, log_to_driver=False)
     except ConnectionError:
         raise BadInput("ray", address, "no cluster answers there; start one with ray start --head", "那里没有集群；请先运行 ray start --head") from None
+    if max((node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]), default=0) < threads:
+        raise BadInput("OMP_NUM_THREADS", threads, "no machine of the cluster has so many cores for a job", "集群里没有哪台机器能给一项任务这么多核")
+    if ray.available_resources().get("CPU", 0) < threads:
+        print(f"what runs on the cluster leaves fewer than {threads} cores free; jobs wait until one machine has them", file=sys.stderr)
     there = {"PYTHONPATH": str(facts.DATA.parent), "OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
-    far = ray.remote(num_cpus=threads, runtime_env={"env_vars": there})(made_or_not)
+    far = ray.remote(num_cpus=threads, max_retries=RETRIES, runtime_env={"env_vars": there})(made_or_not)
+
+    def come(made) -> dict[str, Value] | LabError:
+        try:
+            return ray.get(made)
+        except RayTaskError:  # a mistake in a measure, which ends the command where it is made here as well
+            raise
+        except OutOfMemoryError:
+            return LabError("out_of_memory")
+        except RayError as reason:
+            return LabError("worker_lost", retries=RETRIES, reason=type(reason).__name__)
 
     def run(jobs: list[Job]) -> Iterator[Made]:
         asked = {far.remote(job): job for job in jobs if job.measure not in measures.AT_HOME}
         waited = list(asked)
         while waited:
             (done,), waited = ray.wait(waited)
-            yield asked[done], ray.get(done)
+            yield asked[done], come(done)
         yield from in_turn([job for job in jobs if job.measure in measures.AT_HOME])
 
     return run

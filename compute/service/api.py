@@ -218,7 +218,7 @@ class SameHost:
 
 STATUS_CODES = {
     "bad_input": 422, "unknown_name": 422, "does_not_fit": 409, "not_measured": 409, "not_calibrated": 409, "no_model": 409, "busy": 503, "unavailable": 503,
-    "out_of_memory": 503, "rate_limited": 429, "cancelled": 499, "timed_out": 504, "internal": 500, "disk_full": 507, "broken_data": 500,
+    "out_of_memory": 503, "rate_limited": 429, "cancelled": 499, "timed_out": 504, "internal": 500, "disk_full": 507, "broken_data": 500, "worker_lost": 503,
 }  # fmt: skip
 
 

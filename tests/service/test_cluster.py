@@ -23,8 +23,11 @@ from ray.serve._private.api import call_user_app_builder_with_args_if_necessary
 
 from compute import functions, measures, precompute
 from compute.errors import BadInput, Busy, Refused
+from compute.measures.job import Job
 from compute.service import client, cluster, openai
 from compute.service.schema import Progress
+from tests.service import toys
+
 PIN = re.search(r"^ray\[serve\]==(\S+)$", (ROOT / "requirements-cluster.txt").read_text(), re.MULTILINE)[1]
 WRITE = {"model": "mini-64", "prompt": "小明把苹果给了", "n": 8, "temperature": 1.0, "max_tokens": 100}
 
@@ -298,8 +301,26 @@ def test_precompute_on_a_cluster_writes_the_same_file(two, tmp_path, monkeypatch
     assert here == far and b"batching.requests.count" in here
 
 
+def test_a_job_whose_process_dies_is_begun_again_and_the_others_go_on(two, tmp_path, monkeypatch):
+    """Catches a traceback for a process that was killed, for want of memory say, and the jobs behind it lost with it."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr(precompute, "made_or_not", toys.made_or_dead)
+    monkeypatch.setattr(measures, "jobs", lambda: [Job("toy", {"name": n, "folder": str(tmp_path)}, (f"toy.{n}",)) for n in ("always", "once", "never")])
+    path = tmp_path / "data" / "precomputed.json"
+    (failed,) = precompute.precompute(path=path, say=lambda line: None, run=precompute.on_ray())
+    assert failed.startswith("toy.always: ") and f"{precompute.RETRIES} more did (WorkerCrashedError)" in failed
+    assert set(precompute.stored(path)) == {"toy.once", "toy.never"} and len(list(tmp_path.glob("always.*"))) == 1 + precompute.RETRIES
+
+
+def test_a_job_for_which_no_machine_has_the_cores_is_refused(two, monkeypatch):
+    """Catches a command that waits for ever for a machine that the cluster does not have."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "64")
+    with pytest.raises(BadInput, match="OMP_NUM_THREADS = 64.*so many cores"):
+        precompute.on_ray()
+
+
 def test_without_ray_one_sentence_says_what_to_install(monkeypatch):
     """Catches a traceback for a package that is optional."""
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
-    with pytest.raises(BadInput, match="requirements-cluster.txt"):
+    with pytest.raises(BadInput, match="requirements-cluster.lock"):
         precompute.on_ray()
