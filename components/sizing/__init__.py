@@ -121,7 +121,7 @@ def draw(result: Result, scene: Scene) -> View:
         readouts=_readouts(result, scene),
         sentence=_says(result, scene),
         rows=_rows(result),
-        papers=(*plan.needed.values(), *plan.carries.values(), plan.turnover, *plan.one.values()),
+        papers=(*plan.carries.values(), plan.turnover, *plan.needed.values(), *plan.one.values()),
         simplified=words("simplified", tried=f"{result.tried:,}") + ("" if result.params.chip == CPU else words("simplified_chip")),
     )
 
