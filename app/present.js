@@ -186,6 +186,7 @@ function draw() {
 function rules(step) {
   const here = `.${CSS.escape(step.key)}`, off = '{ position: absolute !important; visibility: hidden !important; height: 0 !important; min-height: 0 !important; overflow: hidden !important; margin: 0 !important; padding: 0 !important; border: 0 !important; }';
   let css = `html.lab-stepped ${COLUMN} > :not(:is(${here}, :has(${here}))) ${off}\n`;
+  css += `html.lab-stepped ${COLUMN} :is(${BLOCK}):not(:is(${here}, ${here} *, :has(${here}))) ${off}\n`;   // an instrument and its prose may share a place
   if (step.range) {
     const text = `html.lab-stepped ${here} [data-testid="stMarkdown"] [data-testid="stMarkdownContainer"] >`, [from, to] = step.range;
     css += `${text} :nth-child(-n+${from - 1}), ${text} :nth-child(n+${to + 1}) { display: none !important; }\n${text} :nth-child(${from}) :is(h1, h2, h3), ${text} :is(h1, h2, h3):nth-child(${from}) { margin-top: 0; }\n`;

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections import Counter
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Callable, Iterable
 
@@ -86,25 +86,19 @@ def lesson_page(entry: Entry, lang: str, entries: list[Entry], pages: dict) -> N
 
 
 def _body(text: Lesson) -> None:
-    takeaway_shown, seen, awaited = False, Counter(), False
-
-    def show(position: int, part: Prose | Instrument) -> None:
-        nonlocal awaited
-        if isinstance(part, Prose):
-            waits, awaited = awaited, False
-            prose_part(position, Prose(part.text.replace(TAKEAWAYS, takeaways(text))) if TAKEAWAYS in part.text else part, text.lang, waits)
-            return
-        seen[part.widget] += 1
-        with st.container(key=f"lab-instrument-{position}"):
-            try:
-                frame.show(part.widget, lang=text.lang, **{"instance": seen[part.widget]} | part.preset)
-            except pydantic.ValidationError as reason:  # its line in the lesson asks for what it cannot do
-                raise complaint(reason, [field.name for field in fields(widget(part.widget).Params)]) from None
-        awaited = "guess" in part.preset and frame.awaits_guess(part.widget, part.preset.get("instance", seen[part.widget]))
-
-    for position, part in enumerate(text.parts):
-        if isinstance(part, Prose | Instrument):
-            _part(str(position), text.lang, show, position, part)
+    takeaway_shown, seen, parts = False, Counter(), list(enumerate(text.parts))
+    while parts:
+        position, part = parts.pop(0)
+        if isinstance(part, Instrument):
+            seen[part.widget] += 1
+            shown = replace(part, preset={"instance": seen[part.widget]} | part.preset)
+            if "guess" in part.preset:
+                follows = parts.pop(0)[1] if parts and isinstance(parts[0][1], Prose) else None
+                _asking(position, shown, follows, text)
+            else:
+                _part(str(position), text.lang, instrument_part, position, shown, text.lang)
+        elif isinstance(part, Prose):
+            _part(str(position), text.lang, prose_part, position, part, text)
         elif not takeaway_shown:
             takeaway_shown = True
             _ending(text)
@@ -112,9 +106,26 @@ def _body(text: Lesson) -> None:
         _ending(text)
 
 
+@st.fragment
+def _asking(position: int, part: Instrument, follows: Prose | None, text: Lesson) -> None:
+    """An instrument that asks first, and the prose after it, which must not tell the answer: a guess redraws these two and not the page."""
+    with turns.taken():
+        _part(str(position), text.lang, instrument_part, position, part, text.lang)
+        if follows:
+            _part(str(position + 1), text.lang, prose_part, position + 1, follows, text, frame.awaits_guess(part.widget, part.preset["instance"]))
+
+
+def instrument_part(position: int, part: Instrument, lang: str) -> None:
+    with st.container(key=f"lab-instrument-{position}"):
+        try:
+            frame.show(part.widget, lang=lang, **part.preset)
+        except pydantic.ValidationError as reason:  # its line in the lesson asks for what it cannot do
+            raise complaint(reason, [field.name for field in fields(widget(part.widget).Params)]) from None
+
+
 def _ending(text: Lesson) -> None:
     _part("takeaway", text.lang, takeaway, text)
-    _part("quiz", text.lang, ask, text)
+    _quiz(text)
     _part("question", text.lang, question_box.show, text.slug, text.lang)
 
 
@@ -141,12 +152,14 @@ def _part(name: str, lang: str, show: Callable[..., None], *arguments) -> None:
         pass  # an instrument's own failure, which the server has said in its place
 
 
-def prose_part(position: int, part: Prose, lang: str, awaited: bool) -> None:
+def prose_part(position: int, part: Prose, of: Lesson, awaited: bool = False) -> None:
+    say, said = words(of.lang), part.text.replace(TAKEAWAYS, takeaways(of)) if TAKEAWAYS in part.text else part.text
     with st.container(key=f"lab-prose-{position}"):
         if awaited:
-            st.html(f'<p class="lab-quiet" role="status">{_text(words(lang)("after_guess"))}</p>')
-        if said := from_heading(part.text) if awaited else part.text:
-            st.markdown(prose.markdown(said, lang, words(lang)), unsafe_allow_html=True)
+            st.html(f'<p class="lab-quiet" role="status">{_text(say("after_guess"))}</p>')
+            said = from_heading(said)
+        if said:
+            st.markdown(prose.markdown(said, of.lang, say), unsafe_allow_html=True)
 
 
 def name_strangers(text: Lesson) -> None:
@@ -231,6 +244,12 @@ def neighbours(entry: Entry, lang: str, entries: list[Entry], pages: dict) -> No
 # ---- quiz
 
 
+@st.fragment
+def _quiz(text: Lesson) -> None:
+    with turns.taken():
+        _part("quiz", text.lang, ask, text)
+
+
 def ask(text: Lesson) -> None:
     items = quiz.load(text.folder)
     if not items:
@@ -240,7 +259,9 @@ def ask(text: Lesson) -> None:
         st.html(f'<h2 class="lab-section">{_text(say("quiz.title"))}</h2>')
         right = [_item(text, item, number) for number, item in enumerate(items, 1)]
         if all(right):
-            st.session_state[f"passed:{text.slug}"] = True
+            if not st.session_state.get(passed := f"passed:{text.slug}"):
+                st.session_state[passed] = True
+                st.rerun()  # the shell tells the browser, which keeps it
             st.html(f'<p class="lab-passed" role="status">{_text(say("quiz.all_right"))}</p>')
 
 

@@ -82,7 +82,8 @@ def show(id: str, *, lang: str, instance: int = 1, guess: str = "", **preset: An
         state["complaints"].append(UnknownName("guess", "猜测", state["guess"], [*widget.guesses[guess].choices, "skip"]))
         state["guess"] = None
         _write_url(key, base, state)
-    _instrument(id, key, lang, base, guess)
+    look = _look if guess and state["guess"] is None else _instrument  # an answer redraws what stands around it too
+    look(id, key, lang, base, guess)
 
 
 def _possible(guess: components.Guess, text: str) -> bool:
@@ -194,13 +195,15 @@ def _outcome(widget, params: Any, state: dict[str, Any]) -> Any:
     return _result(widget.id, params, numbers.as_of())
 
 
-@st.fragment
-def _instrument(id: str, key: str, lang: str, base: dict[str, Any], guess: str) -> None:
+def _look(id: str, key: str, lang: str, base: dict[str, Any], guess: str) -> None:
     widget, state = components.widget(id), _state(key)
-    if guess and state.pop("page_too", False):
-        st.rerun()  # what stands around the instrument depends on the guess
+    if state.pop("page_too", False):
+        st.rerun()
     with turns.taken(), _tended(state):
         _put_instrument(widget, key, lang, base, guess, state)
+
+
+_instrument = st.fragment(_look)
 
 
 def _put_instrument(widget, key: str, lang: str, base: dict[str, Any], guess: str, state: dict[str, Any]) -> None:
@@ -290,7 +293,8 @@ def _put_head(widget, key, words: Words, ours: Words, mark: str, base, *, lang: 
 
     def reset():
         state = _state(key)
-        state.update(values={}, guess=None, t=None, page_too=True, previous=None, current=None, complaints=[])
+        asks_again = state["guess"] is not None  # and what stands around it must not tell the answer
+        state.update(values={}, guess=None, t=None, page_too=asks_again, previous=None, current=None, complaints=[])
         state["charts"] = {name: count + 1 for name, count in state["charts"].items()}
         player.place(f"{key}/picture", None)
         _write_url(key, base, state)
@@ -433,11 +437,11 @@ def _ask(widget, key, name, words: Words, ours: Words, base, state) -> None:
 
         def commit():
             if st.session_state.get(slot) is not None:
-                state.update(guess=str(st.session_state[slot]), page_too=True)
+                state["guess"] = str(st.session_state[slot])
                 _write_url(key, base, state)
 
         def skip():
-            state.update(guess="skip", page_too=True)
+            state["guess"] = "skip"
             _write_url(key, base, state)
 
         with st.container(horizontal=True):

@@ -16,13 +16,16 @@ HASTE = (0.02, 0.05)
 
 
 def test_two_learners_move_controls_and_nothing_goes_wrong():
-    """Catches: a page that fails, a control whose move does not reach its instrument, and a driver that counts nothing."""
+    """Catches: a page that fails, a control whose move does not reach its instrument, a guess that redraws the whole page, and a driver
+    that counts nothing."""
     with servers.started(servers.OURS, INFERENCE_LAB_COMPUTE="embedded") as (url, web):
         log = asyncio.run(command.attend(url, 2, 60, seed=1, think=HASTE, lessons=["sampling", "speculative"], enough=20))
         assert servers.cpu_seconds(web) > 0 and servers.resident_bytes(web) > 50e6 and len(servers.children(web)) == 1
     assert not log.errors, log.errors
     moved = {deed.what for deed in log.deeds if deed.kind == "change"}
     assert len(moved) >= 5, f"only {moved}"
+    messages = {kind: [deed.messages for deed in log.deeds if deed.kind == kind] for kind in ("open", "answer")}
+    assert messages["answer"] and max(messages["answer"]) < min(messages["open"]) / 2, messages
     assert all(deed.messages > 5 and deed.size > 1000 and deed.milliseconds > 0 for deed in log.deeds), "an answer without a picture"
 
 
