@@ -89,3 +89,4 @@ def test_the_tables_of_the_page_are_the_functions():
     """Catches figures in docs/sizing.md that nothing computes any more. The way out: python -m compute.sizing, and paste."""
     text = DOCS.read_text(encoding="utf-8")
     assert sizing.costs() in text and sizing.table() in text and sizing.limits() in text
+    assert sizing.plan(1).turnover.value > 0.2 and "pages need most machines" in text  # what it concludes from them

@@ -42,26 +42,27 @@ def test_its_figures_are_the_plan(params):
 
 def test_the_line_between_is_exact_on_log_axes():
     """Catches a bend in the wrong place: between two of its points the line is straight, with a flat part where arriving is more work."""
-    for params in (Params(), Params(arrive=0.5), Params(**LARGE)):
+    assert len(run(Params(arrive=1)).even) == 3
+    for params in (Params(), Params(arrive=1), Params(**LARGE)):
         found = run(params)
         for (x0, y0), (x1, y1) in zip(found.even, found.even[1:]):
             middle = (x0 * x1) ** 0.5
             assert sizing.plan(**asked(params) | {"actions_per_minute": middle}).turnover.value == pytest.approx((y0 * y1) ** 0.5), middle
-    assert len(run(Params()).even) == 3
 
 
 def test_scales_stand_where_their_numbers_are():
     """Catches a tick of memory or bandwidth that belongs to another class."""
     found, shown = run(Params()), view()
     scale = row(shown, "memory")["scale"]
-    assert [said for _, said in scale] == ["1 GB", "10 GB", "100 GB"]
-    for (learners, _), size in zip(scale, (1e9, 1e10, 1e11)):
+    assert len(scale) >= 2
+    for learners, said in scale:
+        size = float(said[:-3]) * {"GB": 1e9, "TB": 1e12}[said[-2:]]
         assert found.memory(learners / 1.001) < size <= found.memory(learners * 1.001)
     for learners, said in row(shown, "band")["scale"]:
         number, unit = said.split(" ")
         assert learners * row(shown, "band")["each"] == pytest.approx(float(number) * {"kbit/s": 1e3, "Mbit/s": 1e6, "Gbit/s": 1e9}[unit])
     web = row(shown, "web")
-    assert web["scale"] == [[web["full"] * n, f"{n:,}"] for n in (1, 10, 100)]
+    assert web["scale"][:2] == [[web["full"] * n, f"{n}"] for n in (1, 10)] and web["scale"][-1][0] <= LEARNERS[1] < 10 * web["scale"][-1][0]
 
 
 def test_an_estimate_is_no_measurement():
@@ -78,7 +79,7 @@ def test_the_sentence_says_what_most_machines_do(lang):
     """Catches pages blamed where engines need more, a comparison of classes too small for one, and engines where nobody writes."""
     words = WIDGET.words(lang)
     begins = {name: words(f"says.{name}").split("{")[0] for name in ("pages", "tokens", "equal")}
-    for params, name in (({}, "pages"), ({"texts": 20}, "tokens"), (LARGE, "tokens"), ({"learners": 30}, "equal")):
+    for params, name in (({}, "pages"), ({"texts": 60}, "tokens"), (LARGE | {"texts": 10}, "tokens"), ({"learners": 30}, "equal")):
         said = view(lang, **params).sentence
         assert [each for each, beginning in begins.items() if beginning in said] == [name], params
     assert words("none.engine") in view(lang, texts=0).sentence
@@ -92,7 +93,7 @@ def test_a_move_leaves_its_ghosts():
     assert moved["was"] == 3000 and all(row.get("was") is None for row in moved["rows"])
     busier = view(before={}, actions=20)
     assert busier.picture.data["was"] is None and row(busier, "web")["was"] > row(busier, "web")["full"] and row(busier, "nginx")["was"] is None
-    assert busier.readouts[0].change == "was 23" and not busier.readouts[2].change
+    assert busier.readouts[0].change == f"was {sizing.plan(3000).needed['web_servers'].value}" and not busier.readouts[2].change
     assert sum("strokeDash" in json.dumps(layer) for layer in busier.beside[1].spec["layer"]) == 1
 
 
