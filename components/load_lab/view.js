@@ -13,7 +13,10 @@ export const says = (data) => data.says;
 
 export function draw(svg, data, t, tools) {
   const p = plan(tools.width), { local } = tools;
-  if (local.data !== data) Object.assign(local, { data, at: data.x, held: local.held && local.at !== undefined ? local.held : false });
+  if (local.data !== data) {   // an answer to an earlier move may come late
+    const moving = !!local.moving && local.data.field === data.field;
+    Object.assign(local, { data, moving, at: moving ? local.at : data.x, held: moving && local.held });
+  }
   const left = curves(data, p, tools);
   svg.innerHTML = defs(tools.colour) + left.markup + over(data, p, tools) + spread(data, p, tools) + handle(left, data, tools);
   if (svg.querySelector) listen(svg, left, data, tools);
@@ -288,7 +291,7 @@ function listen(svg, left, data, tools) {
   const least = data.capacity * 0.02, tidy = (v) => Math.max(queue ? 0.02 : +least.toPrecision(2), queue ? Math.round(v * 100) / 100 : +v.toPrecision(3));
   const where = (event) => { const box = svg.getBoundingClientRect(); return [(event.clientX - box.left) * (tools.width / box.width), (event.clientY - box.top) * (tools.width / box.width)]; };
   const show = (v) => { const next = tidy(Math.min(v, data.top)); if (next !== local.at) { local.at = next; local.used = true; tools.redraw(); } };
-  const settle = () => { if (local.at !== local.data.x) tools.pick(local.data.field, local.at); };
+  const settle = () => { local.moving = false; if (local.at !== local.data.x) tools.pick(local.data.field, local.at); };
   if (local.focus) dot.focus({ preventScroll: true });   // each drawing makes a new one
   dot.onfocus = () => { local.focus = true; };
   dot.onblur = () => setTimeout(() => { if (dot.isConnected) local.focus = false; });
@@ -298,13 +301,14 @@ function listen(svg, left, data, tools) {
     event.preventDefault();
     event.stopPropagation();
     clearTimeout(local.settling);
+    local.moving = true;
     local.settling = setTimeout(settle, SETTLED_MS);
     show(to);
   };
   svg.onpointerdown = (event) => {
     const [px, py] = where(event);
     if (px < left.x0 - NEAR || px > left.x1 + NEAR || py < left.top || py > left.foot) return;
-    local.held = true;
+    local.held = local.moving = true;
     svg.setPointerCapture(event.pointerId);
     if (event.pointerType === 'mouse') event.preventDefault();
     show(left.value(px));
@@ -313,7 +317,7 @@ function listen(svg, left, data, tools) {
   svg.onpointerup = svg.onpointercancel = (event) => {
     if (!local.held) return;
     local.held = false;
-    if (event.type === 'pointercancel') { local.at = local.data.x; tools.redraw(); return; }   // the finger scrolled
+    if (event.type === 'pointercancel') { Object.assign(local, { at: local.data.x, moving: false }); tools.redraw(); return; }   // the finger scrolled
     tools.redraw();
     settle();
   };

@@ -274,3 +274,22 @@ def test_the_picture_is_a_function_of_its_data():
     view = (WIDGET.folder / "view.js").read_text(encoding="utf-8")
     run = subprocess.run(["node", "--input-type=module", "-e", NODE, view, json.dumps(functions.plain(stages))], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr[-300:]
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="no node here; the browser draws the same picture")
+def test_the_handle_stays_where_the_hand_has_it():
+    """Catches: an answer to an earlier move that sets the handle back while keys or a finger still move it, and one of another mode that
+    does not."""
+    stages = [draw(result(**params)).picture.data for params in ({}, {"rate": 2.0}, {"mode": "mm1", "rho": 0.5})]
+    script = (WIDGET.folder / "view.js").read_text(encoding="utf-8") + """
+    const tools = { colour: (n) => n, words: (k) => k, measure: (s, px) => s.length * px * .55, esc: String, wrap: (s) => [s], width: 1024, local: {} };
+    const [first, late, other] = JSON.parse(process.argv[1]), seen = [];
+    const stands = (data) => { draw({ style: {} }, data, 0, tools); seen.push(tools.local.at); };
+    stands(first); stands(late);
+    Object.assign(tools.local, { moving: true, at: 7 });
+    stands(first); stands(other);
+    console.log(JSON.stringify(seen));
+    """
+    run = subprocess.run(["node", "--input-type=module", "-e", script, json.dumps(functions.plain(stages))], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr[-600:]
+    assert json.loads(run.stdout) == [4.0, 2.0, 7, 0.5]
