@@ -182,7 +182,7 @@ def _favourites(r: Reading, chosen: NDArray, experts: int) -> list[list[str]]:
 
 
 def losses(*, model: str, dense: str, report: Report = nobody) -> dict[str, Value]:
-    """The loss beside that of the model it was trained on from, on the same windows."""
+    """The loss beside that of the model it was trained on from, on the same windows: over all and for each kind of text."""
     from compute.engine.registry import shared
     from compute.engine.served import circumstances
     from compute.quantize.loss import DOMAIN_OF, unquantized
@@ -195,11 +195,13 @@ def losses(*, model: str, dense: str, report: Report = nobody) -> dict[str, Valu
     around = circumstances(shared().get(model)) | {"text": TEXT, "trained_further_tokens": trained["tokens"], "because": WHY}
     counts, sources = r.text.counts, r.text.sources
     where = np.array([DOMAIN_OF[source] for source in sources.tolist()])
-    found = change(before, r.losses, counts, sources)
-    made = {f"{model}.loss_change": Value(found.value, "nat/token", {"absolute": 1e-3}, around, says={"zh": f"{model} 的损失减 {dense} 的", "en": f"loss of {model} minus that of {dense}"}, interval95=(found.low, found.high), n=found.tokens)}
-    for name, which, sums in (("loss", model, r.losses), ("dense_loss", dense, before)):
-        for domain, mine in [("", counts > 0), *((f".{d}", where == d) for d in DOMAINS)]:
-            in_zh, in_en = (f"（{domain[1:]}）", f", {domain[1:]}") if domain else ("", "")
+    made = {}
+    for domain, mine in [("", counts > 0), *((f".{d}", where == d) for d in DOMAINS)]:
+        in_zh, in_en = (f"（{domain[1:]}）", f", {domain[1:]}") if domain else ("", "")
+        found = change(before[mine], r.losses[mine], counts[mine], sources[mine])
+        says = {"zh": f"{model} 的损失减 {dense} 的{in_zh}", "en": f"loss of {model} minus that of {dense}{in_en}"}
+        made[f"{model}.loss_change{domain}"] = Value(found.value, "nat/token", {"absolute": 1e-3}, around, says=says, interval95=(found.low, found.high), n=found.tokens)
+        for name, which, sums in (("loss", model, r.losses), ("dense_loss", dense, before)):
             says = {"zh": f"{which} 在验证文本上的损失{in_zh}", "en": f"loss of {which} on the validation text{in_en}"}
             made[f"{model}.{name}{domain}"] = Value(float(sums[mine].sum() / counts[mine].sum()), "nat/token", {"absolute": 1e-3}, around, says=says, n=int(counts[mine].sum()))
     return made
@@ -248,7 +250,7 @@ MEASURES = {"moe.parameters": parameters, "moe.routing": routing, "moe.losses": 
 
 def jobs() -> list[Job]:
     keys = ("balance", "load_least", "load_most", "read_batch", "read_run", "follows.domain", "follows.kind", "follows.token")
-    lost = ("loss_change", *(f"{which}{domain}" for which in ("loss", "dense_loss") for domain in ("", *(f".{d}" for d in DOMAINS))))
+    lost = tuple(f"{which}{domain}" for which in ("loss_change", "loss", "dense_loss") for domain in ("", *(f".{d}" for d in DOMAINS)))
     return [
         Job("moe.parameters", {"model": MODEL}, (f"{MODEL}.parameters", f"{MODEL}.active_parameters"), (MODEL,)),
         Job("moe.routing", {"model": MODEL}, tuple(f"{MODEL}.{key}" for key in keys), (MODEL,)),

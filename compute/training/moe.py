@@ -28,7 +28,7 @@ NAME, SOURCE = "mini-moe", "mini-256"
 EXPERTS, CHOSEN = 8, 2
 BALANCE = 0.01  # weight of the second loss, as in Switch Transformer
 SHAPE = replace(mini.SHAPES[SOURCE], hidden=mini.SHAPES[SOURCE].hidden // CHOSEN)  # hidden: of one expert
-RECIPE = train.Recipe(NAME, SOURCE, steps=300, rows=32, muon_rate=0.01, adam_rate=1.5e-3, warmup=20, decay=0.8)  # large batches: Muon costs as much as 16 rows
+RECIPE = train.Recipe(NAME, SOURCE, steps=900, rows=32, muon_rate=0.01, adam_rate=1.5e-3, warmup=20, decay=0.8)  # large batches: Muon costs as much as 16 rows
 
 
 class Expert(nn.Module):
