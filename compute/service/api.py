@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -131,7 +131,7 @@ def create_app(
             close = difflib.get_close_matches(function, functions.TABLE, 5, 0.3)
             raise UnknownName("function", "函数", function[:80], close or sorted(functions.TABLE))
         params = await read_params(request, limits.body_bytes)
-        await run_in_threadpool(functions.check, function, params)  # may import torch: not on the event loop
+        await check(function, params)
         return EventStream(service.queue, function, params)
 
     @app.delete("/run/{id}", status_code=204)
@@ -234,6 +234,15 @@ def answer(error: LabError, code: int | None = None) -> Response:
     if "retry_after" in error.values:
         headers["Retry-After"] = str(math.ceil(error.values["retry_after"]))
     return Response(encode(error), code or status_code(error), headers, JSON_TYPE)
+
+
+async def check(function: str, params: dict[str, Any]) -> None:
+    """Raises what is wrong with the parameters, unless that takes long: the function's module may have to import torch, on a busy
+    machine for longer than callers bear silence. Then the job, which checks them too, tells how it stands meanwhile."""
+    checked = asyncio.ensure_future(run_in_threadpool(functions.check, function, params))  # not on the event loop
+    checked.add_done_callback(lambda known: known.cancelled() or known.exception())  # heard, also where nobody waits any more
+    with suppress(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(checked), BEAT_SECONDS)
 
 
 async def live_answer(path: str, params: dict[str, Any], learner: str) -> Response:

@@ -11,8 +11,10 @@ import httpx
 import pytest
 from starlette.requests import Request
 
+from compute import functions
 from compute.errors import BadInput, Busy, Internal, Refused, TimedOut, Unavailable, UnknownName
 from compute.service import client
+from compute.service.api import create_app
 from compute.service.http import TRUSTS, client_of
 from compute.service.jobs import MOST_EVENTS, Job
 from compute.service.schema import Progress, Result
@@ -76,6 +78,22 @@ def test_a_quiet_function_still_gives_signs_of_life(server):
     """Catches a page that cannot notice a rerun, or takes a long silence for a hang."""
     events = list(client.run("toy.quiet", {"seconds": 1.2}))
     assert len(events) >= 3 and all(isinstance(e, Progress) for e in events[:-1])
+
+
+@pytest.mark.parametrize("seconds,params,status,last", [(0.0, {"a": 2, "b": 3}, 200, "result"), (0.0, {"a": "two"}, 422, "error"), (1.6, {"a": 2, "b": 3}, 200, "result"), (1.6, {"a": "two"}, 200, "error")])
+def test_a_service_that_still_loads_says_so(monkeypatch, seconds, params, status, last):
+    """Catches a run that is retried as soon as a killed service is back, and hears nothing, until it gives up, while the function's module
+    imports torch; wrong parameters that count as right when they took long to check."""
+    from starlette.testclient import TestClient
+
+    check = functions.check
+    monkeypatch.setattr(functions, "TABLE", {**functions.TABLE, **toys.TOYS})
+    monkeypatch.setattr(functions, "check", lambda *given: (time.sleep(seconds), check(*given))[1])
+    with TestClient(create_app(preload=False), "http://127.0.0.1") as caller:
+        answer = caller.post("/run/toy.add", json=params)
+    events = answer.text.strip().splitlines()
+    assert answer.status_code == status and f'"{last}"' in events[-1]
+    assert len(events) >= 3 if seconds else len(events) == 1, "signs of life while it loads"
 
 
 @pytest.mark.parametrize("function", ["toy.slow", "toy.quiet"])
