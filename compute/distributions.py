@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,6 @@ class Next:
         return self.pieces.get(token, f"#{token}")
 
 
-@cache
 def vocabulary() -> dict[int, str]:
     """How the 2,048 tokens of our models read; a part of a character as its bytes."""
     return dict(enumerate(precompute.recorded("mini.vocabulary")))

@@ -7,7 +7,6 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cache
 from statistics import median
 from typing import Annotated, Any, Literal
 
@@ -105,7 +104,6 @@ def _measured(params: Params) -> dict[str, Any]:
     return {f.name: getattr(params, f.name) for f in fields(Params) if f.name not in ("ttft_target", "tpot_target", idle)}
 
 
-@cache
 def _stored() -> Report:
     """A run on the lesson's own engine: what the command line wrote, beside where and when. Raises BrokenData."""
     try:

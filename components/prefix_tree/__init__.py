@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from itertools import groupby
 from typing import Annotated, Any, Literal
 
@@ -103,7 +102,6 @@ def run(params: Params, answer: Any = None) -> Result:
     return Result(params, coming, pieces, lines, _places(coming, lines, params.block), visits(Scheduler(pool, SLOTS), coming))
 
 
-@cache
 def _coming(texts: Texts, stamped: bool) -> tuple[tuple[Visit, ...], tuple[tuple[str, ...], ...]]:
     """The visits in tokens, and how these read. Who comes again brings the conversation so far."""
     kept = precompute.recorded(f"prefix.{texts}.tokens")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 
 import numpy as np
 
@@ -16,7 +15,6 @@ RARE, SENTENCE = 1e-3, 30  # below which a token belongs to the tail; tokens in 
 CUT = 50  # candidates that some interfaces show
 
 
-@cache
 def _logits(prompt: str) -> Floats:
     from compute import distributions  # whose store is made by code that imports the claims
 

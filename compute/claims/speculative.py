@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -188,7 +187,6 @@ OVER, UNDER = "小明", "小王"  # a token that the draft likes too much, and o
 RUNS = 100_000
 
 
-@cache
 def _two() -> tuple[Floats, Floats, dict[str, int]]:
     """p and q (V) at temperature 1, nothing cut; ids of the two tokens."""
     from compute import distributions, sampling  # the store of measures knows the claims

@@ -204,12 +204,9 @@ def test_it_opens_with_a_run_that_was_measured():
 def test_a_broken_store_is_named(monkeypatch, tmp_path):
     """Catches: a traceback on the page for a file that somebody edited."""
     (tmp_path / "meter-own.json").write_text('{"report": {"version": 1}}')
-    endpoint_meter._stored.cache_clear()
     monkeypatch.setattr(endpoint_meter, "STORED", tmp_path / "meter-own.json")
     with pytest.raises(BrokenData, match="meter-own.json"):
         WIDGET.run(Params())
-    monkeypatch.undo()
-    endpoint_meter._stored.cache_clear()
 
 
 @pytest.mark.parametrize("broken", [{}, {"requests": []}, report([{"id": 1}]), report(FOUR, plan={"no_such": 1}), report(FOUR) | {"endpoint": None}])

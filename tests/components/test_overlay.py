@@ -1,12 +1,16 @@
 """The overlay against sums written out and against the command line, and its picture against its numbers."""
 
+import hashlib
+import json
+import shutil
+
 import numpy as np
 import pytest
 import scipy.stats
 
-from components import Scene, overlay
+from components import Scene, frame, overlay
 from components.text import LANGUAGES
-from compute import distributions, functions
+from compute import distributions, functions, numbers, precompute
 from compute.errors import BadInput
 from compute.sampling import Sampling, probabilities
 
@@ -170,3 +174,28 @@ def test_the_former_state_is_a_ghost_only_of_the_same_text():
     data = view(now, before=result()).picture.data
     assert data["ghost"] and all(row["old"] is None or row["old"]["p"] > 0 for row in data["rows"])
     assert not view(now, before=result(prompt="poem")).picture.data["ghost"]
+
+
+def test_prose_and_picture_follow_the_store_together(monkeypatch, tmp_path):
+    """Catches: a server on which the store is made again, and a picture of the old figures beside prose with the new ones, or the other way
+    round: each has caches of its own."""
+    shutil.copytree(precompute.STORE.parent / "precomputed", tmp_path / "precomputed")
+    shutil.copy(precompute.STORE, tmp_path)
+    monkeypatch.setattr(precompute, "STORE", tmp_path / precompute.STORE.name)
+
+    def told():
+        found = frame._outcome(WIDGET, WIDGET.Params(prompt="giving", temperature=1.0), {"answer": None})
+        token = next(token for token, piece in found.said.pieces.items() if piece == "小明")
+        return found.p[token], numbers.resolve("=speculative.giving.over.p").value, numbers.resolve("=sampling.giving.second").value
+
+    before = told()
+    assert before[0] == before[1]
+    kept = precompute.trace("next.giving.entropy")
+    kept = kept | {"logits": kept["logits"] | {overlay.TARGET: [0.5 * each for each in kept["logits"][overlay.TARGET]]}}
+    entries = json.loads(precompute.STORE.read_text(encoding="utf-8"))
+    file = json.dumps(kept).encode()
+    (tmp_path / "precomputed" / "again.json").write_bytes(file)
+    entries["entries"]["next.giving.entropy"]["trace"] |= {"file": "precomputed/again.json", "sha256": hashlib.sha256(file).hexdigest()}
+    precompute.STORE.write_text(json.dumps(entries, ensure_ascii=False), encoding="utf-8")
+    after = told()
+    assert after[0] == after[1] and all(new != old for new, old in zip(after, before))

@@ -126,13 +126,9 @@ def test_the_stored_tokens_are_those_of_the_story():
 
 def test_without_recordings_it_says_what_to_do(monkeypatch, tmp_path):
     """Catches: an empty picture when the stored file is not there."""
-    from components.prefix_tree import _coming
-
     monkeypatch.setattr(precompute, "STORE", tmp_path / "precomputed.json")
-    _coming.cache_clear()
     with pytest.raises(BrokenData, match="prefix.zh.tokens.*precompute"):
         result()
-    _coming.cache_clear()
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="no node here; the browser draws the same picture")
