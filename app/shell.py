@@ -65,9 +65,10 @@ def problems() -> list[str]:
                 text = lesson.load(entry.slug, lang)
                 for name in (name for part in text.texts() for name in prose.names(part)):
                     numbers.resolve(name)
-                for part in text.parts:
-                    if isinstance(part, lesson.Instrument) and part.widget not in widgets():
-                        raise UnknownName("widget", "组件", part.widget, list(widgets()))
+                shown = [part.widget for part in text.parts if isinstance(part, lesson.Instrument)]
+                for id in (*shown, *(id for part in text.texts() for id in prose.instruments(part))):
+                    if id not in widgets():
+                        raise UnknownName("widget", "组件", id, list(widgets()))
                 for item in quiz.load(text.folder):
                     if isinstance(item, quiz.Numeric):
                         item.expected()

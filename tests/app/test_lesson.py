@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from app import lesson, prose, quiz, shell
@@ -9,6 +11,7 @@ from app.lesson import Instrument, Prose, Quiz
 from compute import numbers
 from compute.errors import BrokenData
 from components import widgets
+from tests.conftest import SAMPLE_LESSONS
 
 FRONT = '+++\ntitle = "T"\nquestion = "Q?"\nminutes = 5\nhero = "1"\nhero_caption = "c"\ntakeaway = "t"\n+++\n'
 
@@ -69,6 +72,17 @@ def test_a_broken_lesson_does_not_take_the_others_along(tmp_path, monkeypatch):
     monkeypatch.setattr(lesson, "LESSONS", tmp_path)
     assert shell.title_of("a", "en") == "a"
     assert len(shell.problems()) == 2
+
+
+@pytest.mark.parametrize("line", ["::no-such", "see [[@no-such]]"])
+def test_an_unknown_instrument_is_told_at_the_start(tmp_path, monkeypatch, line):
+    """Catches: a name in running text that nobody looks for before a learner opens the page."""
+    shutil.copytree(SAMPLE_LESSONS, tmp_path, dirs_exist_ok=True)
+    page = tmp_path / "roofline" / "en.md"
+    page.write_text(f"{page.read_text(encoding='utf-8')}\n{line}\n", encoding="utf-8")
+    monkeypatch.setattr(lesson, "LESSONS", tmp_path)
+    (problem,) = shell.problems()
+    assert problem.startswith("roofline/en: ") and "no-such" in problem
 
 
 def test_sample_course_is_without_problems(sample_lessons):
