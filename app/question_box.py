@@ -16,6 +16,8 @@ from components import reader
 from compute.errors import Busy, LabError
 from compute.service.rates import Rates, counted
 
+OF_THE_NOTE = {"empty", "too_long", "too_many", "too_fast"}  # the other reasons not to keep it are the store's
+PASSING = {"locked", "unreachable"}
 _rates = Rates(per_minute=60)  # notes of one address: a browser may call itself as it likes, and a class may share an address
 
 
@@ -30,8 +32,8 @@ def show(slug: str, lang: str) -> None:
         st.text_area(say("notes.label", most=f"{notes.LONGEST:,}"), key=key, placeholder=say("notes.placeholder"), height=120, persist_state="session")
         st.button(say("notes.keep"), key=f"question-keep:{slug}", on_click=_keep, args=(browser, slug, lang))
         if sentence := st.session_state.pop(told, None):
-            kind, text, values = sentence
-            body = html.escape(say(f"notes.{text}", **values))
+            kind, text, values, *more = sentence
+            body = html.escape(("" if lang == "zh" else " ").join((say(f"notes.{text}", **values), *(say(f"notes.{each}") for each in more))))
             st.html(f'<p class="lab-refusal" role="alert">{body}</p>' if kind == "wrong" else f'<p class="lab-kept" role="status">{body}</p>')
         if browser:
             _own(browser, slug, lang)
@@ -50,7 +52,8 @@ def _keep(browser: str, slug: str, lang: str) -> None:
     except Busy:
         state[f"question-told:{slug}"] = ("wrong", "too_fast", {})
     except notes.NotKept as reason:
-        state[f"question-told:{slug}"] = ("wrong", reason.key, reason.values)
+        in_box = () if reason.key in OF_THE_NOTE else ("in_box_again" if reason.key in PASSING else "in_box",)
+        state[f"question-told:{slug}"] = ("wrong", reason.key, reason.values, *in_box)
     else:
         state[f"question:{slug}"] = ""
         state[f"question-told:{slug}"] = ("kept", "kept", {})

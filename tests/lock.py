@@ -7,6 +7,7 @@ builds need the CUDA wheels. Versions that are locked stay; `--upgrade` takes th
 
 from __future__ import annotations
 
+import argparse
 import re
 import subprocess
 import sys
@@ -48,4 +49,6 @@ def main(options: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    parser = argparse.ArgumentParser(prog="python -m tests.lock", description="Writes the lock files again; locked versions stay.")
+    parser.add_argument("--upgrade", action="store_true", help="take the newest versions that the requirements allow")
+    main(["--upgrade"] if parser.parse_args().upgrade else [])

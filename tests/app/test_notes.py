@@ -306,11 +306,14 @@ def test_an_unknown_kind_of_store_is_refused(monkeypatch):
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_every_failure_has_its_sentence(lang):
-    """Catches a failure without words; and every one that leaves a note unkept says that the text is still there."""
+    """Catches a failure without words; a note unkept with no word of where its text is, and talk of a box to somebody who only reads or
+    exports."""
     say, values = words(lang), {"n": 3, "most": 2, "where": "f", "scheme": "s", "setting": "S"}
     still = {"zh": "还在框里", "en": "still in the box"}[lang]
-    for key in ("too_long", "too_many", "too_fast", "full", "locked", "disk_full", "broken", "unwritable", "unknown_store", "unreachable", "turned_away", "bad_address", "no_driver", "no_browser"):
+    for key in ("too_long", "too_many", "too_fast", "no_browser", "in_box", "in_box_again"):
         assert still in say(f"notes.{key}", **values), key
+    for key in ("full", "locked", "disk_full", "broken", "unwritable", "unknown_store", "unreachable", "turned_away", "bad_address", "no_driver"):
+        assert say(f"notes.{key}", **values).endswith(("。", ".")) and still not in say(f"notes.{key}", **values), key
     assert say("notes.empty") and "{" not in say("notes.too_long", **values)
 
 

@@ -69,7 +69,7 @@ def test_notes_are_kept_deleted_and_taken_away_and_a_failure_loses_nothing(open_
     box.fill("Do not lose me")
     keep.click()
     page.wait_for_selector(".st-key-lab-prose-question .lab-refusal")
-    assert "damaged" in page.locator(".st-key-lab-prose-question .lab-refusal").first.inner_text() and box.input_value() == "Do not lose me"
+    assert "damaged" in (said := page.locator(".st-key-lab-prose-question .lab-refusal").first.inner_text()) and "still in the box" in said and box.input_value() == "Do not lose me"
 
 
 def test_progress_goes_out_to_a_file_and_comes_back(open_page, desk, tmp_path):
