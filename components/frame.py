@@ -638,7 +638,8 @@ def paper_cells(q: Quantity, ours: Words, lang: str) -> str:
         title = _e(said(q.source.title, lang))
         link = f'<a href="{_e(q.source.url)}" target="_blank" rel="noopener noreferrer">{title}</a>' if q.source.url.startswith("http") else title
         how += f"{'<br>' if how else ''}{link} {_e(said(q.source.where, lang))} {_e(q.source.read_on)}"
-    with_ = "; ".join(" = ".join(condition(name, value, lang)) for name, value in {**q.inputs, **q.conditions}.items())
+    equals, joint = ("：", "；") if lang == "zh" else (" = ", "; ")
+    with_ = joint.join(equals.join(condition(name, value, lang)) for name, value in {**q.inputs, **q.conditions}.items())
     match q.value:
         case int() | float():
             value = amount(q.value, q.unit, lang, 4)
