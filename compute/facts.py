@@ -352,6 +352,12 @@ class SpeculationPrompt:
 
 
 @cache
+def training_log(name: str) -> dict[str, Any]:
+    """Of data/checkpoints/<name>: recipe, curve, and what was measured at the end."""
+    return read_json(DATA / "checkpoints" / name / "training-log.json")
+
+
+@cache
 @made_of("speculation-prompts.toml")
 def speculation_prompts(target: str) -> tuple[SpeculationPrompt, ...]:
     """The 16 prompts of data/speculation-prompts.toml for a target, "smollm2-135m" or "mini-256"."""

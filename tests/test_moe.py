@@ -5,7 +5,7 @@ import pytest
 
 from compute import facts, moe, numbers
 from compute.errors import BadInput
-from compute.measures.moe import kind
+from compute.measures.moe import DOMAINS, kind
 from compute.shapes import Matrices
 
 SHAPE = facts.model("mini-moe")
@@ -68,3 +68,31 @@ def test_what_a_label_tells():
 def test_kinds_of_token(piece, found):
     """Catches: bytes of a character counted as letters, since they are shown by their hexadecimal names."""
     assert kind(piece) == found
+
+
+def test_what_it_learned_from_by_hand():
+    """Catches: a source left out, shares of another whole, mini-256's own training forgotten."""
+    value = lambda name: numbers.resolve(f"=moe.{name}").value  # noqa: E731
+    assert value("trained_tokens") == 900 * 32 * 256
+    assert value("text.modern") == 411_996 + 22_051 + 71_185
+    assert value("times.modern") == pytest.approx((13_107_200 + 7_372_800) * 0.29 / 505_232)
+    assert sum(value(f"times.{kind}") * value(f"text.{kind}") for kind in DOMAINS) == pytest.approx(20_480_000)
+
+
+def test_the_lesson_says_what_the_losses_say():
+    """Catches: weights trained anew under a text that tells of the old ones. Even over all; better on four kinds; worse on the one with
+    the least text, read the most often, and better there on what was trained on."""
+    low, high = numbers.resolve("~mini-moe.loss_change").interval95
+    assert low < 0 < high
+    spans = {kind: numbers.resolve(f"~mini-moe.loss_change.{kind}").interval95 for kind in DOMAINS}
+    (worse,) = {kind for kind, (low, _) in spans.items() if low > 0}
+    assert {kind for kind, (_, high) in spans.items() if high < 0} == set(DOMAINS) - {worse}
+    assert worse == min(DOMAINS, key=lambda kind: numbers.resolve(f"=moe.text.{kind}").value) == max(DOMAINS, key=lambda kind: numbers.resolve(f"=moe.times.{kind}").value)
+    assert worse == "modern" and numbers.resolve("~mini-moe.learned_change.modern").interval95[1] < -0.2
+
+
+def test_changes_are_differences_of_the_losses_beside_them():
+    """Catches: kinds of text stored under each other's names."""
+    for kind in ("", *(f".{kind}" for kind in DOMAINS)):
+        change, after, before = (numbers.resolve(f"~mini-moe.{name}{kind}").value for name in ("loss_change", "loss", "dense_loss"))
+        assert change == pytest.approx(after - before, abs=1e-9)

@@ -1,5 +1,5 @@
-"""The branch on architecture: what our model with experts holds, what a token goes through, and what a batch reads if routing were
-even."""
+"""The branch on architecture: what our model with experts holds, what a token goes through, what a batch reads if routing were even, and
+how much text it learned from, how often."""
 
 from __future__ import annotations
 
@@ -72,3 +72,46 @@ _even("even_read_large", LARGE_BATCH)
 def _():
     read = moe.read_parameters(_shape(), _experts().distinct(BATCH))
     return computed(read / sum(m.loaded for m in _shape().matrices), "ratio", "(matrices without experts + distinct experts) / matrices", B=BATCH, model=MODEL)
+
+
+# ---- what it learned from
+
+KINDS = {  # of text: zh, en
+    "modern": ("软件帮助", "software help in Chinese"), "stories": ("小故事", "Chinese stories"), "classical": ("古文诗词", "classical Chinese"),
+    "english": ("英文帮助", "software help in English"), "stories-en": ("英文故事", "English stories"),
+}  # fmt: skip
+
+
+def _trained(model: str) -> int:
+    """Tokens read in its own training, without that of the model it began from."""
+    return facts.training_log(model)["curve"][-1]["tokens"]
+
+
+@facts.made_of("texts/texts.json")
+def _drawn() -> dict[str, tuple[int, float]]:
+    """kind of text → (tokens to train on, share of what training draws)."""
+    sources = facts.read_json(facts.DATA / "texts" / "texts.json")["sources"]
+    every = sum(s["training"]["share_percent"] for s in sources)
+    of = {kind: [s["training"] for s in sources if s["domain"] == kind] for kind in KINDS}
+    return {kind: (sum(t["tokens"] for t in texts), sum(t["share_percent"] for t in texts) / every) for kind, texts in of.items()}
+
+
+@claim("moe.trained_tokens", "mini-moe 接着 mini-256 又读了多少 token", "tokens that mini-moe read after mini-256's training")
+def _():
+    recipe = facts.training_log(MODEL)["recipe"]
+    return computed(_trained(MODEL), "token", "steps · windows · tokens", steps=recipe["steps"], windows=recipe["rows"], tokens=recipe["window"])
+
+
+def _text(kind: str, zh: str, en: str) -> None:
+    @claim(f"moe.text.{kind}", f"能学的{zh}有多少 token", f"tokens of {en} to train on")
+    def _():
+        return computed(_drawn()[kind][0], "token", "Σ tokens to train on, by source", file="data/texts/texts.json")
+
+    @claim(f"moe.times.{kind}", f"mini-256 和 mini-moe 前后把{zh}读了几遍", f"how often the trainings of mini-256 and mini-moe went through the {en}")
+    def _():
+        (held, share), trained = _drawn()[kind], _trained(DENSE) + _trained(MODEL)
+        return computed(trained * share / held, "count", "tokens of both trainings · share drawn / tokens to train on", tokens_trained=trained, share_drawn=share, tokens_to_train_on=held)
+
+
+for _kind, _says in KINDS.items():
+    _text(_kind, *_says)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from compute import moe
+from compute import facts, moe
 from compute.measures.job import Job, Report, Value, nobody
 
 MODEL, DENSE = "mini-moe", "mini-256"
@@ -191,8 +191,7 @@ def losses(*, model: str, dense: str, report: Report = nobody) -> dict[str, Valu
     report(0.0, model)
     r = _read()
     text, before = unquantized(dense, report=lambda part, note: report(0.5 + part / 2, note))
-    trained = _trained()
-    around = circumstances(shared().get(model)) | {"text": TEXT, "trained_further_tokens": trained["tokens"], "because": WHY}
+    around = circumstances(shared().get(model)) | {"text": TEXT, "trained_further_tokens": facts.training_log(model)["curve"][-1]["tokens"], "because": WHY}
     counts, sources = r.text.counts, r.text.sources
     where = np.array([DOMAIN_OF[source] for source in sources.tolist()])
     made = {}
@@ -207,20 +206,28 @@ def losses(*, model: str, dense: str, report: Report = nobody) -> dict[str, Valu
     return made
 
 
+def by_heart(*, model: str, dense: str, report: Report = nobody) -> dict[str, Value]:
+    """Both on text that they were trained on, from the log of the training, as that text is not kept here."""
+    final = facts.training_log(model)["final"]
+    learned = final["training_text"]
+    text = {"zh": "训练文本，每窗 256 个 token", "en": "the training text, windows of 256 tokens"}
+    around = final["measured"] | {"text": text, "windows": learned["windows"], "seed": learned["seed"], "file": f"data/checkpoints/{model}/training-log.json", "command": f"python -m compute.training card {model}"}
+    made = {}
+    for domain in DOMAINS:
+        row = learned["domains"][domain]
+        after, before = row["nats_per_token"], row["source_nats_per_token"]
+        says = {"zh": f"学过的文本上，{model} 的损失减 {dense} 的（{domain}）", "en": f"loss of {model} minus that of {dense} on text they were trained on, {domain}"}
+        made[f"{model}.learned_change.{domain}"] = Value(after - before, "nat/token", {"exact": True}, around, says=says, interval95=(row["low"], row["high"]))
+        for name, which, value in (("learned", model, after), ("dense_learned", dense, before)):
+            says = {"zh": f"{which} 在学过的文本上的损失（{domain}）", "en": f"loss of {which} on text it was trained on, {domain}"}
+            made[f"{model}.{name}.{domain}"] = Value(value, "nat/token", {"exact": True}, around, says=says)
+    return made
+
+
 WHY = {
     "zh": "它由 mini-256 的 MLP 切成专家再接着训练而来：切开会变差，多读这些 token 会变好，差别不全是专家带来的",
     "en": "mini-256's MLPs were cut into experts and trained on for so many tokens: cutting made it worse and reading more made it better, so the difference is not made by experts alone",
 }
-
-
-def _trained() -> dict[str, Any]:
-    """How long mini-moe was trained after mini-256, by its log."""
-    import json
-
-    from compute import facts
-
-    recipe = json.loads((facts.DATA / "checkpoints" / MODEL / "training-log.json").read_text(encoding="utf-8"))["recipe"]
-    return {"tokens": recipe["steps"] * recipe["rows"] * recipe["window"]}
 
 
 def route(*, name: str, model: str, text: str, report: Report = nobody) -> dict[str, Value]:
@@ -245,7 +252,7 @@ def _digits(value: Any) -> Any:
     return round(value, 5) if isinstance(value, float) else value
 
 
-MEASURES = {"moe.parameters": parameters, "moe.routing": routing, "moe.losses": losses, "moe.route": route}
+MEASURES = {"moe.parameters": parameters, "moe.routing": routing, "moe.losses": losses, "moe.by_heart": by_heart, "moe.route": route}
 
 
 def jobs() -> list[Job]:
@@ -255,5 +262,6 @@ def jobs() -> list[Job]:
         Job("moe.parameters", {"model": MODEL}, (f"{MODEL}.parameters", f"{MODEL}.active_parameters"), (MODEL,)),
         Job("moe.routing", {"model": MODEL}, tuple(f"{MODEL}.{key}" for key in keys), (MODEL,)),
         Job("moe.losses", {"model": MODEL, "dense": DENSE}, tuple(f"{MODEL}.{key}" for key in lost), (MODEL, DENSE)),
+        Job("moe.by_heart", {"model": MODEL, "dense": DENSE}, tuple(f"{MODEL}.{which}.{d}" for which in ("learned_change", "learned", "dense_learned") for d in DOMAINS), (MODEL, DENSE)),
         *(Job("moe.route", {"name": lang, "model": MODEL, "text": text}, (f"moe-router.{lang}.tokens",), (MODEL,)) for lang, text in SENTENCES.items()),
     ]

@@ -20,6 +20,7 @@ PROMPTS = (
     "话说曹操引兵", "念奴娇\n", "如果要在文档中插入表格，", "Xiao Ming gave the apple to", "To open a file, choose",
 )  # fmt: skip
 EXAMPLE = "小明把苹果给了"
+DRAWN = 128  # windows of each kind of training text
 BALANCED = """ `balance` is experts · Σ f·P of the last training batch: 1 when all experts are used alike. How they are used
 on the validation texts, layer by layer and by kind of text: `mini-moe.balance` in `data/precomputed.json`."""
 COMMANDS = {
@@ -73,6 +74,12 @@ def contradictions(model: mini.Llama, tokenizer, count: int = 60, tokens: int = 
     }
 
 
+def learned(model: mini.Llama, source: mini.Llama, seed: int = 0) -> dict:
+    """Losses of both on windows of their training text, which has to be there (`python -m compute.training tokens`)."""
+    drawn = {d: mixture.Mixture.load(shares={n: mixture.SHARES[n] for n in names}).batch(seed, 0, DRAWN) for d, names in mixture.DOMAINS.items()}
+    return {"source": moe.SOURCE, "windows": DRAWN, "seed": seed, "domains": evaluate.by_heart(model, source, drawn)}
+
+
 def measure(name: str, target: mini.Llama | None) -> dict:
     """Final figures of one checkpoint, added to its log under `final`."""
     path = CHECKPOINTS / name / LOG
@@ -81,6 +88,7 @@ def measure(name: str, target: mini.Llama | None) -> dict:
     log["final"] = {
         "measured": {"text": "data/texts, whole files", "precision": "float32", **conditions()},
         **evaluate.report(model, tokenizer, target),
+        **({"training_text": learned(model, load(moe.SOURCE))} if name == moe.NAME else {}),
         "own_stories": contradictions(model, tokenizer),
         "example": {"prompt": EXAMPLE, "next": most_likely(model, tokenizer, EXAMPLE)},
         "samples": [
@@ -144,6 +152,32 @@ def _data(recipe: Recipe) -> str:
         )
     header = ["source", "domain", "licence", "archive", "characters", "tokens", "share of windows", "times read"]
     return _table(header, rows)
+
+
+def _beside(log: dict) -> str:
+    """mini-moe beside the model it began from: on validation text, and on text that both were trained on."""
+    held: dict[str, int] = {}
+    for s in json.loads((mixture.TEXTS / texts.INDEX).read_text(encoding="utf-8"))["sources"]:
+        held[s["domain"]] = held.get(s["domain"], 0) + s["training"]["tokens"]
+    dense = json.loads((CHECKPOINTS / moe.SOURCE / LOG).read_text(encoding="utf-8"))
+    tokens = sum(Recipe(**of["recipe"]).tokens for of in (dense, log))
+    final, learned = log["final"]["domains"], log["final"]["training_text"]
+    rows, heart = [], []
+    for domain, names in mixture.DOMAINS.items():
+        times = tokens * sum(mixture.SHARES[n] for n in names) / sum(mixture.SHARES.values()) / held[domain]
+        before, after, known = dense["final"]["domains"][domain]["nats_per_token"], final[domain]["nats_per_token"], learned["domains"][domain]
+        rows.append([domain, f"{held[domain]:,}", f"{times:.1f}", *(f"{v:.3f}" for v in (before, after, known["source_nats_per_token"], known["nats_per_token"]))])
+        if known["high"] < 0 and after > before:
+            heart.append(domain)
+    table = _table(["text", "tokens to train on", "times read, both trainings", moe.SOURCE, "this model", f"{moe.SOURCE}, training text", "this model, training text"], rows)
+    return f"""### Beside {moe.SOURCE}
+
+Nats per token on the validation texts, then on {learned["windows"]} windows a kind of the text that both were trained on (seed {learned["seed"]}). Learned by
+heart, that is, better than {moe.SOURCE} on what it was trained on and worse on what it was not: {", ".join(heart) or "none"}.
+
+{table}
+
+"""
 
 
 def _run(log: dict) -> str:
@@ -256,7 +290,7 @@ Whole files of `data/texts`, {measured["precision"]}, windows of {mixture.CONTEX
 
 {_figures(final["sources"])}
 
-## What it writes
+{_beside(log) if mixed else ""}## What it writes
 
 After {EXAMPLE} the most likely tokens are: {next_tokens}.
 

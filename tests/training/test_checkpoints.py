@@ -7,7 +7,7 @@ import re
 import pytest
 import torch
 
-from compute.training import card, mixture, tokenizer
+from compute.training import card, evaluate, mixture, tokenizer
 from compute.training import model as mini
 from compute.training.train import CHECKPOINTS
 
@@ -88,6 +88,28 @@ def test_agreement_on_the_card(name, logits):
     alpha, greedy = card_row(name, SLICE)[3:]
     assert alpha == pytest.approx(float(torch.minimum(p, q).sum(-1).mean()), abs=1.5e-3)
     assert greedy == pytest.approx(float((p.argmax(-1) == q.argmax(-1)).float().mean()), abs=2e-3)
+
+
+def test_what_is_learned_by_heart_against_the_losses():
+    """Catches: the two models swapped, a sum over another axis, an interval of something else. Windows of the slice, each once and twice."""
+    stream = mixture.encode(tokenizer.load(CHECKPOINTS / "mini-256"), mixture.read_text(SLICE))
+    rows = torch.cat([group for group in evaluate.windows(stream, 6)])
+    small, large = card.load("mini-64"), card.load("mini-128")
+    once, twice = (evaluate.by_heart(small, large, {"modern": drawn})["modern"] for drawn in (rows, rows.repeat(2, 1)))
+    assert once["nats_per_token"] == pytest.approx(evaluate.loss(small, stream, 6), rel=1e-5)
+    assert once["source_nats_per_token"] == pytest.approx(evaluate.loss(large, stream, 6), rel=1e-5)
+    change = once["nats_per_token"] - once["source_nats_per_token"]
+    assert once["low"] < change < once["high"] and (once["low"] + once["high"]) / 2 == pytest.approx(change, abs=1e-5)
+    assert once["high"] - once["low"] > 1.3 * (twice["high"] - twice["low"])
+
+
+def test_the_card_says_what_is_learned_by_heart():
+    """Catches: a card of another log. Better on training text and worse on the rest: the help texts alone."""
+    log = json.loads((CHECKPOINTS / "mini-moe" / "training-log.json").read_text(encoding="utf-8"))
+    written = (CHECKPOINTS / "mini-moe" / "README.md").read_text(encoding="utf-8")
+    assert written == card.card("mini-moe", log) and "worse on what it was not: modern." in written
+    learned, dense = log["final"]["training_text"]["domains"], final("mini-256")["domains"]
+    assert [d for d in mixture.DOMAINS if learned[d]["high"] < 0 and log["final"]["domains"][d]["nats_per_token"] > dense[d]["nats_per_token"]] == ["modern"]
 
 
 def test_one_tokenizer_for_all():
