@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from math import floor, isfinite, log10
 from pathlib import Path
 from typing import Any
@@ -119,6 +119,7 @@ FULL_WIDTH = {",": "，", ";": "；", ":": "："}
 OPERATORS = re.compile(r"( [/×+−=≠≤≥<·∝→…] |[,;:] | ?[()⌊⌋⌈⌉|√‖](?: (?=[A-Za-z]))?|(?<=[Σ½]) )")
 
 
+@lru_cache(maxsize=1024)
 def formula(line: str, lang: str) -> str:
     """A number's arithmetic; in Chinese the whole line where there is one, otherwise term by term between the operators."""
     terms = _given()["formula"]

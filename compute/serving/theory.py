@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log
 from typing import Annotated, Literal
 
@@ -83,7 +83,7 @@ def queue(
     positive("service", service)
     check(rate, requests, 1.0, 1.0)
     load, served = Service(kind), single(service)
-    most = capacity(served, load, backlog(1), seed, cancelled)
+    most = replace(capacity(served, load, backlog(1), seed, cancelled), requests_per_second=1 / service)  # the service's mean is given, so this is known
     run = at_rate(served, load, most, rate, requests, 1e6, 1e6, seed, cancelled=cancelled)
     rho, mu = rate * service, 1 / service
     if rho >= 1:

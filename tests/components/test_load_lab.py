@@ -229,6 +229,14 @@ def test_the_tail_of_the_chosen_load():
         assert low <= seconds <= (high or math.inf) and low <= math.log(100 / share) / 0.5 <= (high or math.inf)
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("mode", ["mm1", "md1"])
+def test_a_full_queue_is_refused_with_any_seed(mode, seed):
+    """Catches: a load of 1 that is called steady where the services drawn are short by chance, and has no formula to stand beside."""
+    found = result(mode=mode, rho=1.0, seed=seed)
+    assert found.overload and "1" in draw(found).sentence
+
+
 # ---- guesses
 
 

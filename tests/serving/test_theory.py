@@ -60,16 +60,15 @@ def test_means_and_percentiles_are_those_of_the_closed_forms(kind, load):
 
 
 @pytest.mark.parametrize("kind", ("mm1", "md1"))
-@pytest.mark.parametrize("load", (0.9, 0.98, 1.05, 1.3))
+@pytest.mark.parametrize("load", (0.9, 0.98, 0.999, 1.0, 1.05, 1.3))
 def test_overload_is_told_from_a_long_queue(kind, load):
     """Every seed. Catches: a queue that merely takes long to settle called overload, a slow overload called steady, a latency given
-    in overload; a growth that is not what arrives less what is served."""
+    in overload; a growth that is not what arrives less what is served; a load near 1 judged by what a few drawn services cost."""
     for seed in range(8):
         found = serving.queue(kind, load, 1.0, requests=2000, seed=seed)
         run = found.run
         assert run.verdict == ("steady" if load < 1 else "overload"), seed
-        assert run.capacity.requests_per_second == pytest.approx(1.0, abs=0.004)
-        assert run.load == pytest.approx(load, rel=0.004)
+        assert run.capacity.requests_per_second == 1 and run.load == load and (found.stay is None) == (load >= 1)
         latencies = run.ttft, run.latency, run.good
         if load < 1:
             assert None not in latencies and run.growth is run.seen_growth is run.why_not is None
