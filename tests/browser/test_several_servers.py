@@ -36,7 +36,7 @@ NGINX = shutil.which("nginx") or shutil.which("/usr/sbin/nginx")
 NOBODY = "http://127.0.0.1:9"  # these pages need no compute service
 MAIN = """
 user {user}; error_log {folder}/error.log; pid {folder}/nginx.pid; daemon off; worker_processes 1;
-events {{ worker_connections 256; }}
+events {{ worker_connections 4096; }}
 http {{
   types {{ text/html html; }}
   log_format who '$upstream_addr|$status|$uri|$cookie_seat';
