@@ -83,7 +83,10 @@ def _ask(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
 
 
 def _begin() -> subprocess.Popen:
+    """Raises OSError, also once the pages have stopped: whoever still asks then is answered where they are."""
     global _worker
+    if not _started:
+        raise OSError("stopped")
     _worker = subprocess.Popen([sys.executable, "-m", "compute.aside"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     return _worker
 

@@ -58,9 +58,12 @@ def print_button(lang: str) -> None:
 
 
 def browser(key: str) -> str:
-    known = (st.session_state.get(key) or {}).get("id") or ""
+    """The browser's name for itself, "" until it has told it: once a session, since a component's own state ends with its page, and an
+    answer that comes while the reader already turns to another page breaks the framework's client."""
+    known = st.session_state.get("browser", "")
     found = _browser(key=key, data={"known": known}, default={"id": known}, on_id_change=lambda: None)
-    return found.id or ""
+    st.session_state["browser"] = found.id or known
+    return st.session_state["browser"]
 
 
 def progress(lang: str, lessons: Sequence[tuple[str, int]]) -> None:

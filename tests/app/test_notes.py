@@ -234,7 +234,9 @@ def test_failures_of_postgresql_are_told_apart_as_well(store, monkeypatch, postg
         assert refused(lambda: store.of(ANNA)) == "locked"
     for code, said in (("53100", "disk_full"), ("XX001", "broken"), ("57014", "locked"), ("22000", "unwritable")):
         refuses(postgres, code)
-        assert refused(add) == said, code
+        with monkeypatch.context() as patient:
+            patient.setattr(notes, "WAIT_SECONDS", 10)  # a busy machine takes longer than a blink
+            assert refused(add) == said, code
     with ExitStack() as many:
         with pytest.raises(psycopg.OperationalError):
             while True:
