@@ -170,6 +170,9 @@ def test_a_class_follows_until_it_lets_go(open_page, school):
     second = urlsplit(teacher.url).path
     assert second == "/second"
     learner.wait_for_function("(path) => location.pathname === path", arg=second)
+    drawn(teacher)
+    teacher.keyboard.press("Home")   # a busy browser may have turned once more, before the address told
+    wait_idle(teacher)
     wait_idle(learner)
 
     learner.get_by_role("button", name="Look by myself").click()
