@@ -459,12 +459,13 @@ def _asked(widget, base: dict[str, Any], shown: Any) -> Any:
 
 def _told(widget, name, result, words: Words, ours: Words, lang: str, state) -> tuple[str, str]:
     """Whether the guess was "right" or "wrong" ("" where it is neither); then guess and truth, and what follows from it."""
-    guess = widget.guesses[name]
+    guess, choice = widget.guesses[name], f"guess.{name}.choice"
     truth = guess.truth(result)
-    told = words(f"guess.{name}.choice.{state['guess']}") if state["guess"] in guess.choices else f"{state['guess']} {guess.unit}".strip()
-    right = guess.right(result) == state["guess"] if guess.right else None
-    verdict = "" if right is None else "right" if right else "wrong"
-    line = ours("guess.told", guess=told, truth=amount(truth.value, truth.unit, lang))
+    told = words(f"{choice}.{state['guess']}") if state["guess"] in guess.choices else f"{state['guess']} {guess.unit}".strip()
+    right = guess.right(result) if guess.right else None
+    verdict = "" if right is None else "right" if right == state["guess"] else "wrong"
+    figures = {"guess": told, "truth": amount(truth.value, truth.unit, lang)}
+    line = ours("guess.missed", right=words(f"{choice}.{right}"), **figures) if verdict == "wrong" else ours("guess.told", **figures)
     return verdict, f"{line} {words.get(f'guess.{name}.after')}"
 
 

@@ -272,6 +272,11 @@ def _greedy(result: Result) -> float:
     return result.table["t0"]["repetition4"].value
 
 
+def _growth(result: Result) -> float:
+    """Tokens that top-p 0.9 keeps per step at T = 1.3 over those at T = 0.7."""
+    return result.table["t1_3.p0_9"]["kept"].value / result.table["t0_7.p0_9"]["kept"].value
+
+
 WIDGET = Widget(
     id="repetition",
     Params=Params,
@@ -289,9 +294,9 @@ WIDGET = Widget(
             choices=tuple(SHARES), right=lambda r: min(SHARES, key=lambda id: abs(log(SHARES[id] / _greedy(r)))),
         ),
         "kept": Guess(
-            truth=lambda r: Quantity(r.table["t1_3.p0_9"]["kept"].value, "token", "measured", "mean count(p > 0) per step", conditions=dict(r.conditions)),
+            truth=lambda r: Quantity(_growth(r), "×", "measured", "mean count(p > 0) per step, T = 1.3 / T = 0.7", conditions=dict(r.conditions)),
             choices=("same", "double", "more"),
-            right=lambda r: "more" if r.table["t1_3.p0_9"]["kept"].value > 3 * r.table["t0_7.p0_9"]["kept"].value else "double" if r.table["t1_3.p0_9"]["kept"].value > 1.3 * r.table["t0_7.p0_9"]["kept"].value else "same",
+            right=lambda r: "more" if _growth(r) > 3 else "double" if _growth(r) > 1.3 else "same",
         ),
     },
 )  # fmt: skip

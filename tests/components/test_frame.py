@@ -115,7 +115,8 @@ def test_what_does_not_fit_is_refused_with_the_missing_bytes():
 
 
 def test_the_guess_comes_before_the_picture():
-    """Catches a reveal that does not wait, a guess that is forgotten, and a truth that is not told."""
+    """Catches a reveal that does not wait, a guess that is forgotten, a truth that is not told, and a wrong guess that leaves open
+    which choice was right."""
     at = page(ask="upgrade")
     charts = len(at.get("vega_lite_chart"))
     at.segmented_control(key="roofline-placer/guess").set_value("compute")
@@ -124,7 +125,7 @@ def test_the_guess_comes_before_the_picture():
     at.button(key="roofline-placer/commit").click()
     ran(at.run())
     assert len(at.get("vega_lite_chart")) == charts + 2
-    assert "1.64" in html(at) and "约 3.2 倍" in html(at)
+    assert "你猜“约 3.2 倍”，答案是“约 1.6 倍”（×1.64）。" in html(at)
     assert address(at)["roofline-placer.guess"] == "compute"
 
 

@@ -122,3 +122,11 @@ def test_without_stored_numbers_it_says_what_to_do(monkeypatch, tmp_path):
     monkeypatch.setattr(precompute, "STORE", tmp_path / "precomputed.json")
     with pytest.raises(BrokenData, match="sampling.t0.*precompute"):
         WIDGET.run(Params())
+
+
+def test_the_guess_about_tokens_kept_is_told_as_a_ratio():
+    """Catches: choices in times, answered in tokens."""
+    guess, result = WIDGET.guesses["kept"], WIDGET.run(Params())
+    told = guess.truth(result)
+    assert told.unit == "×" and guess.right(result) == "more"
+    assert told.value == pytest.approx(result.table["t1_3.p0_9"]["kept"].value / result.table["t0_7.p0_9"]["kept"].value) and told.value > 3
