@@ -6,13 +6,14 @@ language, title and styles are right before the first script runs, and so that a
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import hashlib
 import html
 import logging
 import os
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, urlencode
 
@@ -21,6 +22,8 @@ if sys.path[0] != str(ROOT):  # a dependency may bring its own top-level `app`
     sys.path.insert(0, str(ROOT))
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a page multiplies small matrices; threads that wait for each other at each take many times as long
+with suppress(OSError, AttributeError, TypeError):  # where the allocator has it: one heap for all threads; in one for each, what a page gives back stays with the thread's
+    ctypes.CDLL(None).mallopt(-8, 1)  # M_ARENA_MAX
 
 # Heavy imports first: what is loaded before gc.freeze() costs nothing in later collections.
 import altair  # noqa: E402, F401

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -127,6 +128,29 @@ def test_the_web_process_multiplies_matrices_on_one_thread():
     environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120, env=environment)
     assert set(json.loads(done.stdout.splitlines()[-1])) <= {1}, done.stdout + done.stderr[-2000:]
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator: it has no heaps of its own for threads")
+def test_the_threads_of_the_web_process_share_one_heap(tmp_path):
+    """Catches: a heap for each thread that makes pages, which keeps what its pages gave back: memory that grows with a class by the minute."""
+    code = """
+import ctypes, sys, threading
+import app.asgi
+ready = threading.Barrier(6)
+def make():
+    kept = [bytes(2000 + n % 7) for n in range(2000)]
+    ready.wait()
+threads = [threading.Thread(target=make) for _ in range(6)]
+for each in threads: each.start()
+for each in threads: each.join()
+libc = ctypes.CDLL(None)
+libc.fopen.restype, libc.malloc_info.argtypes, libc.fclose.argtypes = ctypes.c_void_p, (ctypes.c_int, ctypes.c_void_p), (ctypes.c_void_p,)
+file = libc.fopen(sys.argv[1].encode(), b"w")
+libc.malloc_info(0, file)
+libc.fclose(file)
+"""
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "heaps.xml")], cwd=ROOT, check=True, timeout=120)
+    assert (tmp_path / "heaps.xml").read_text().count("<heap nr=") == 1
 
 
 def test_a_failing_page_says_one_sentence_and_shows_no_traceback(monkeypatch):
