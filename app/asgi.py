@@ -37,7 +37,7 @@ from starlette.routing import Route  # noqa: E402
 from starlette.types import ASGIApp, Message, Receive, Scope, Send  # noqa: E402
 from streamlit import file_util  # noqa: E402
 
-from app import lesson, present, shell, views  # noqa: E402
+from app import left, lesson, present, shell, views  # noqa: E402
 from app.doors import Doors  # noqa: E402
 from components import theme, widgets  # noqa: E402
 from components.text import LANGUAGES, given  # noqa: E402
@@ -90,7 +90,7 @@ def document(lang: str, title: str) -> str:
     replace("<link\n      rel=\"preload\"", "/>", "")
     replace('<link rel="service-desc"', "/>", "")
     replace("<script>", "</script>", f'<script src="./app/static/away.js?v={_version(AWAY.read_text(encoding="utf-8"))}" ' + " ".join(
-        f'data-{each}="{html.escape(words[each]("away"))}"' for each in LANGUAGES) + "></script>")
+        f'data-{word}-{each}="{html.escape(words[each](word))}"' for word in ("away", "gone") for each in LANGUAGES) + "></script>")
     replace("<noscript>", "</noscript>", "<noscript>" + "".join(
         f'<p lang="{HTML_LANG[each]}">{html.escape(words[each]("noscript"))}</p>' for each in LANGUAGES) + "</noscript>")
     return text
@@ -207,6 +207,7 @@ def require() -> None:
 
 
 require()
+left.pass_over()
 app = st.App(
     ROOT / "app" / "main.py", lifespan=lifespan, on_script_error=explain,
     middleware=[Middleware(Doors, headers=HEADERS), Middleware(Documents)], exception_handlers={Exception: failed},
