@@ -1,5 +1,5 @@
-"""A class on loopback: `python -m tests.load [--learners 1,10,30,100] [--minutes M] [--seed N] [--plain [MOST]] [--two [MOST]] [--json FILE] [--write]`;
-`--table` puts what was written last into docs/load.md.
+"""A class on loopback: `python -m tests.load [--learners 1,10,30,100] [--minutes M] [--seed N] [--think LEAST,MOST] [--plain [MOST]] [--two [MOST]] [--json FILE] [--write]`;
+`--table` puts what was written last into docs/load.md, `--alone DEEDS` says what each deed of one learner takes of the processor.
 
 Each block starts our web server anew (and with --plain a plain `streamlit run` of the same pages after it, with --two two of ours behind
 nginx); the compute service runs through. Learners come over the first seconds. A tenth of them ask a model every other time.
@@ -14,7 +14,7 @@ import math
 import random
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,14 +25,15 @@ from tests.bench.pages import conditions
 from tests.load import report, servers
 from tests.load.learner import GENERATES, THINK_SECONDS, Learner, Log
 
-MOST_LEARNERS, MOST_MINUTES = 300, 30.0
+MOST_LEARNERS, MOST_MINUTES, MOST_THINK_SECONDS, MOST_DEEDS = 300, 30.0, 60.0, 10_000
 SAMPLE_SECONDS = 2.0
 DOCUMENT = servers.ROOT / "docs" / "load.md"
 ASKING = 10  # one learner of so many asks a model
 
 
 async def attend(
-    url: str, learners: int, seconds: float, seed: int, think: tuple[float, float] = THINK_SECONDS, lessons: Sequence[str] = (), enough: float = math.inf
+    url: str, learners: int, seconds: float, seed: int, think: tuple[float, float] = THINK_SECONDS, lessons: Sequence[str] = (), enough: float = math.inf,
+    processor: Callable[[], float] = float,
 ) -> Log:  # fmt: skip
     """A class of learners on a server (host:port); they come within the longest think time, and leave after so many seconds, or when
     the class has done `enough`. lessons: all that there are, if none are named."""
@@ -44,7 +45,7 @@ async def attend(
         draw = random.Random(f"{seed}/{number}")
         await asyncio.sleep(think[1] * number / learners)
         asks = number % ASKING == ASKING // 2
-        await Learner(f"ws://{url}", writing if asks else lessons, ("zh", "en")[number % 2], draw, log, asks, think, until, enough).attend()
+        await Learner(f"ws://{url}", writing if asks else lessons, ("zh", "en")[number % 2], draw, log, asks, think, until, enough, processor).attend()
 
     async with asyncio.TaskGroup() as group:
         for number in range(learners):
@@ -52,7 +53,7 @@ async def attend(
     return log
 
 
-async def watched(url: str, web: list[int], service: int, learners: int, seconds: float, seed: int) -> tuple[Log, float, dict[str, float], list[report.Sample]]:
+async def watched(url: str, web: list[int], service: int, learners: int, seconds: float, seed: int, think: tuple[float, float]) -> tuple[Log, float, dict[str, float], list[report.Sample]]:
     """The class, the seconds it took, what it cost, and the memory meanwhile."""
 
     def cpu() -> dict[str, float]:
@@ -67,12 +68,12 @@ async def watched(url: str, web: list[int], service: int, learners: int, seconds
             await asyncio.sleep(SAMPLE_SECONDS)
 
     looking = asyncio.create_task(look())
-    log = await attend(url, learners, seconds, seed)
+    log = await attend(url, learners, seconds, seed, think)
     looking.cancel()
     return log, time.monotonic() - began, {name: used - before[name] for name, used in cpu().items()}, samples
 
 
-def measure(classes: list[tuple[int, float]], seed: int, plain: float = 0, two: float = 0) -> dict[str, Any]:
+def measure(classes: list[tuple[int, float]], seed: int, plain: float = 0, two: float = 0, think: tuple[float, float] = THINK_SECONDS) -> dict[str, Any]:
     """classes: learners and minutes of each; plain, two: minutes at most of the same class on a plain server and on two of ours behind
     nginx, 0 for none."""
     blocks, around = [], conditions()
@@ -86,11 +87,20 @@ def measure(classes: list[tuple[int, float]], seed: int, plain: float = 0, two: 
                     continue
                 with start(INFERENCE_LAB_COMPUTE=f"http://{compute}") as (url, web):
                     empty = sum(map(servers.resident_bytes, web))
-                    log, seconds, cpu, samples = asyncio.run(watched(url, web, service, count, lasting * 60, seed))
+                    log, seconds, cpu, samples = asyncio.run(watched(url, web, service, count, lasting * 60, seed, think))
                 blocks.append(report.block(name, count, seconds, log, cpu, empty, samples))
                 print(report.line(blocks[-1]), file=sys.stderr, flush=True)
     around["load average after"] = conditions()["load average"]
-    return {"conditions": around | {"seed": seed, "think_seconds": list(THINK_SECONDS)}, "blocks": blocks}
+    return {"conditions": around | {"seed": seed, "think_seconds": list(think)}, "blocks": blocks}
+
+
+def alone(deeds: int, seed: int) -> Log:
+    """One learner who does not think, on pages that another like this one has gone through before, with what each deed takes of the
+    web process's processor time (the system counts it in hundredths of a second: means, not single ones)."""
+    with servers.started(servers.COMPUTE) as (compute, _), servers.started(servers.OURS, INFERENCE_LAB_COMPUTE=f"http://{compute}") as (url, web):
+        at_once = partial(attend, url, 1, math.inf, think=(0.0, 0.0), enough=deeds)
+        asyncio.run(at_once(seed=seed))
+        return asyncio.run(at_once(seed=seed + 1, processor=partial(servers.cpu_seconds, web)))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -102,6 +112,8 @@ def main(arguments: list[str] | None = None) -> int:
                         help="the same on a plain `streamlit run`, after each class, for so many minutes at most")  # fmt: skip
     parser.add_argument("--two", type=float, nargs="?", const=MOST_MINUTES, default=0.0, metavar="MOST",
                         help="the same on two of our web servers behind deploy/nginx.conf, for so many minutes at most")  # fmt: skip
+    parser.add_argument("--think", default="2,5", metavar="LEAST,MOST", help="seconds between a learner's deeds (2,5)")
+    parser.add_argument("--alone", type=int, metavar="DEEDS", help="no class: what so many deeds of one learner take of the web process")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the whole report there")
     parser.add_argument("--write", action="store_true", help="keep the figures in data/measured/load.json")
     parser.add_argument("--table", action="store_true", help="measure nothing: the kept figures, as the table of docs/load.md")
@@ -111,18 +123,28 @@ def main(arguments: list[str] | None = None) -> int:
         DOCUMENT.write_text(report.placed(DOCUMENT.read_text(encoding="utf-8"), made), encoding="utf-8")
         print(made)
         return 0
+    if options.alone is not None:
+        if not 1 <= options.alone <= MOST_DEEDS:
+            parser.error(f"--alone {options.alone}: from 1 to {MOST_DEEDS}")
+        log = alone(options.alone, options.seed)
+        print("; ".join(f"{name}: {value}" for name, value in conditions().items()))
+        print(report.alone(log))
+        return 1 if log.errors else 0
     try:
         learners = [int(count) for count in options.learners.split(",")]
         minutes = [float(each) for each in options.minutes.split(",")]
+        least, most = (float(each) for each in options.think.split(","))
     except ValueError:
-        parser.error(f"--learners {options.learners} --minutes {options.minutes}: numbers with commas between them")
+        parser.error(f"--learners {options.learners} --minutes {options.minutes} --think {options.think}: numbers with commas between them, of --think two")
+    if not 0 <= least <= most <= MOST_THINK_SECONDS:
+        parser.error(f"--think {options.think}: from 0 to {MOST_THINK_SECONDS:g} seconds, the lesser first")
     if not all(1 <= count <= MOST_LEARNERS for count in learners):
         parser.error(f"--learners {options.learners}: each from 1 to {MOST_LEARNERS}")
     if not all(0 < each <= MOST_MINUTES for each in minutes) or len(minutes) not in (1, len(learners)):
         parser.error(f"--minutes {options.minutes}: one number or one for each class, more than 0, at most {MOST_MINUTES:g}")
     if not 0 <= min(options.plain, options.two) <= max(options.plain, options.two) <= MOST_MINUTES:
         parser.error(f"--plain {options.plain} --two {options.two}: at most {MOST_MINUTES:g} minutes")
-    found = measure(list(zip(learners, minutes * len(learners) if len(minutes) == 1 else minutes)), options.seed, options.plain, options.two)
+    found = measure(list(zip(learners, minutes * len(learners) if len(minutes) == 1 else minutes)), options.seed, options.plain, options.two, (least, most))
     if options.json:
         options.json.write_text(json.dumps(found, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     if options.write:

@@ -9,6 +9,7 @@ import random
 import re
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import websockets
@@ -37,6 +38,7 @@ class Deed:
     messages: int
     size: int
     refused: bool = False  # an instrument said why it shows nothing at these settings
+    processor: float = 0.0  # what the learner's clock of the processor says that it took, s
 
 
 @dataclass
@@ -60,6 +62,7 @@ class Learner:
     think: tuple[float, float] = THINK_SECONDS
     until: float = math.inf  # time.monotonic()
     enough: float = math.inf  # deeds of the whole class
+    processor: Callable[[], float] = float  # s that the server has taken so far; nobody asks otherwise
 
     @property
     def leaves(self) -> bool:
@@ -111,7 +114,7 @@ class Learner:
 
     async def _do(self, socket, page: Page, kind: str, what: str, message: bytes) -> None:
         """Sends it and waits until the page is at rest."""
-        deed, began = Deed(kind, what, time.time(), 0.0, 0, 0), time.perf_counter()
+        deed, began, used = Deed(kind, what, time.time(), 0.0, 0, 0), time.perf_counter(), self.processor()
         try:
             async with asyncio.timeout(PATIENCE_SECONDS[kind]):
                 await socket.send(message)
@@ -125,7 +128,7 @@ class Learner:
         except TimeoutError:
             self._complain(f"{kind} {what}: no end after {PATIENCE_SECONDS[kind]:.0f} s")
             raise Failed from None
-        deed.milliseconds = (time.perf_counter() - began) * 1e3
+        deed.milliseconds, deed.processor = (time.perf_counter() - began) * 1e3, self.processor() - used
         self.log.deeds.append(deed)
 
     def _look(self, message: ForwardMsg, deed: Deed) -> None:

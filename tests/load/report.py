@@ -79,6 +79,17 @@ def slow(changes: list[Deed]) -> list[dict[str, Any]]:
     return found
 
 
+def alone(log: Log) -> str:
+    """What deeds of one learner took of the processor, a line for each kind and one for all, and what went wrong."""
+    kinds = {kind: [deed for deed in log.deeds if deed.kind == kind] for kind in KINDS} | {"all": log.deeds}
+    lines = []
+    for kind, deeds in kinds.items():
+        if deeds:
+            it, taken = times(deeds), sum(deed.processor for deed in deeds) / len(deeds) * 1e3
+            lines.append(f"{kind:<9} n={it['n']}: {taken:.0f} ms of the processor, {it['p50_ms']:.0f} ms by the clock at the median, {it['messages']:.0f} messages, {it['kilobytes']:.0f} kB")
+    return "\n".join([*lines, *(f"   {count} × {text}" for text, count in log.errors.most_common(MOST_ERRORS))])
+
+
 def line(found: dict[str, Any]) -> str:
     """A block in a line or two."""
     change, cpu, memory = found["change"], found["cpu_percent_of_a_core"], found["memory_megabytes"]

@@ -52,6 +52,16 @@ def test_nobody_there_is_an_error_and_no_loop():
     assert log.errors.total() >= 1 and not log.deeds and "connection" in next(iter(log.errors))
 
 
+def test_the_processor_is_told_for_each_kind_of_deed():
+    """Catches: a mean over the wrong deeds, seconds for milliseconds, an error that is not told."""
+    log = Log([Deed("change", "grid.bits", 0, 20, 30, 90_000, processor=0.01), Deed("change", "grid.bits", 0, 40, 30, 90_000, processor=0.03), Deed("open", "roofline", 0, 300, 200, 500_000, processor=0.11)])
+    log.errors["open roofline: page not found"] += 1
+    change, opened, everything, error = report.alone(log).splitlines()
+    assert change.split() == "change n=2: 20 ms of the processor, 20 ms by the clock at the median, 30 messages, 90 kB".split()
+    assert opened.startswith("open ") and "n=1: 110 ms" in opened and everything.startswith("all ") and "n=3: 50 ms" in everything
+    assert error.split() == ["1", "×", "open", "roofline:", "page", "not", "found"]
+
+
 @pytest.fixture()
 def found() -> dict:
     log = Log([Deed("change", "grid.bits", 0, ms, 30, 50_000) for ms in range(1, 101)] + [Deed("open", "roofline", 0, 500, 200, 400_000)])
@@ -78,7 +88,10 @@ def test_the_table_is_what_was_kept(found, tmp_path):
     assert stored and report.placed(document, report.table(stored)) == document, "python -m tests.load --table"
 
 
-@pytest.mark.parametrize("asked", [["--learners", "0"], ["--learners", "x"], ["--learners", "1000"], ["--minutes", "0"], ["--minutes", "100"], ["--minutes", "1,1"], ["--minutes", "x"], ["--plain", "100"]])
+@pytest.mark.parametrize("asked", [
+    ["--learners", "0"], ["--learners", "x"], ["--learners", "1000"], ["--minutes", "0"], ["--minutes", "100"], ["--minutes", "1,1"], ["--minutes", "x"], ["--plain", "100"],
+    ["--think", "1"], ["--think", "5,2"], ["--think", "-1,2"], ["--think", "1,x"], ["--alone", "0"], ["--alone", "1000000"],
+])  # fmt: skip
 def test_it_is_bounded(asked):
     """Catches: a load without an end."""
     with pytest.raises(SystemExit):
