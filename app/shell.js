@@ -14,8 +14,8 @@ function remember(data) {
 function mark(kept, data) {
   let style = document.getElementById("lab-progress");
   if (!style) { style = document.createElement("style"); style.id = "lab-progress"; document.head.append(style); }
-  const rule = (slug, glyph, word) =>
-    `[class*="st-key-lab-nav-"][class*="-${slug}"] a::after{content:"${glyph}" / "${word}";}`;
+  const rule = (slug, glyph, word) => // the whole class: "-lab" is a part of every one of them
+    `:is(${["chapter", "chapter-here", "branch", "branch-here"].map((kind) => `.st-key-lab-nav-${kind}-${slug}`)}) a::after{content:"${glyph}" / "${word}";}`;
   style.textContent = data.order.map((slug) =>
     kept.passed.includes(slug) ? rule(slug, "●", data.words.passed)
       : kept.visited.includes(slug) ? rule(slug, "○", data.words.visited) : "").join("\n");

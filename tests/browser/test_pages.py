@@ -121,6 +121,15 @@ def test_progress_is_kept_in_this_browser(open_page, sample_server):
     assert_clean(page)
 
 
+def test_a_visit_marks_its_own_lesson_only(open_page):
+    """Catches: the mark of the lesson "lab" on every page, as each link's class begins with that word."""
+    page = open_page("/lab", lang="zh")
+    page.wait_for_function("() => localStorage.getItem('inference-lab-progress')?.includes('lab')")
+    marked = page.evaluate("""() => [...document.querySelectorAll('[class*="st-key-lab-nav-"] a')]
+      .filter((a) => getComputedStyle(a, '::after').content !== 'none').map((a) => new URL(a.href).pathname)""")
+    assert marked == ["/lab"]
+
+
 def test_quiz_answers_survive_a_change_of_language(open_page, sample_server):
     page = open_page("/roofline", at=sample_server, lang="zh")
     page.locator("[data-testid=stRadioOption]").nth(1).click()
