@@ -138,17 +138,15 @@ function curve(data, { x, y, w }, tools) {
   return out + text(right, Y(1) + 17, tools.words('even'), `class="small muted" text-anchor="end" style="${halo}"`);
 }
 
-// Drafts that were timed: squares with their intervals; a name moves up where another stands.
+// Drafts that were timed: squares with their intervals. They crowd near 1, so one label stands for all; each tells its name when pointed at.
 function measured(drafts, X, Y, right, c, tools, halo) {
-  const placed = [];
   let out = '';
-  for (const d of [...drafts].sort((a, b) => a.speedup - b.speedup)) {
-    const x = X(d.k), wide = tools.measure(d.name, 13.5), start = x + 9 + wide > right ? x - 9 - wide : x + 9;
-    let y = Y(d.speedup) + 4.5;
-    for (const p of placed) if (start < p.end + 6 && p.start < start + wide + 6 && Math.abs(y - p.y) < 15) y = p.y - 15;
-    placed.push({ start, end: start + wide, y });
+  for (const d of drafts) {
+    const x = X(d.k), square = rect(x - 4, Y(d.speedup) - 4, 8, 8, c('draft'), `stroke="${c('paper')}"`);
     if (d.interval) out += line(`M${r(x)} ${r(Y(d.interval[0]))}V${r(Y(d.interval[1]))}`, c('draft'), 'stroke-width="1.5"');
-    out += rect(x - 4, Y(d.speedup) - 4, 8, 8, c('draft'), `stroke="${c('paper')}"`) + text(start, y, tools.esc(d.name), `class="small" style="fill:${c('draft')};${halo}"`);
+    out += `<g><title>${tools.esc(tools.words('draft', { name: d.name, k: d.k, s: short(d.speedup) }))}</title>${square}</g>`;
   }
-  return out;
+  if (!drafts.length) return out;
+  const last = drafts.reduce((a, b) => (b.k > a.k ? b : a)), said = tools.words('drafts'), wide = tools.measure(said, 13.5), x = X(last.k);
+  return out + text(x + 9 + wide > right ? x - 9 - wide : x + 9, Y(last.speedup) + 4.5, said, `class="small" style="fill:${c('draft')};${halo}"`);
 }
