@@ -36,6 +36,8 @@ PIECE = re.compile(
     re.S | re.M,
 )
 KEPT = 4096  # texts; the whole course in both languages
+JOINER, CLOSING = "\u2060", tuple("、。，；：！？）”")  # behind mathematics, which is a box to the browser, these would begin a line
+UNBROKEN = 20  # characters of a formula's source
 WEB = re.compile(r"https?://", re.I)
 
 
@@ -57,7 +59,7 @@ def _markdown(text: str, lang: str, words: Words, as_of: tuple[int, ...]) -> str
         if found["instrument"]:
             return literal(widget(found["instrument"]).name(lang))
         if found["inline"]:
-            return f"${found['inline']}$"
+            return inline(found["inline"]) + (JOINER if text.startswith(CLOSING, found.end()) else "")
         if found["dollar"]:
             return r"\$"
         if found["display"]:
@@ -71,6 +73,11 @@ def _markdown(text: str, lang: str, words: Words, as_of: tuple[int, ...]) -> str
     return PIECE.sub(replace, text)
 
 
+def inline(formula: str) -> str:
+    """In braces a formula is one piece: a short one is not broken at its + or =."""
+    return f"${{{formula}}}$" if len(formula) <= UNBROKEN else f"${formula}$"
+
+
 def display(formula: str) -> str:
     """$$…$$ on one line would be set as inline mathematics; on lines of its own it is displayed."""
     return formula if formula.startswith("$$\n") else f"\n\n$$\n{formula.strip('$').strip()}\n$$\n\n"
@@ -79,7 +86,7 @@ def display(formula: str) -> str:
 def code_block(fence: str) -> str:
     """A fenced block as plain figures: the framework's own highlighter costs a browser more than the rest of the page."""
     lines = fence.split("\n")[1:-1]
-    return '<div class="lab-code-block" tabindex="0">' + "&#10;".join(literal(line) for line in lines) + "</div>\n\n"
+    return '<div class="lab-code-block">' + "&#10;".join(f"<span>{literal(line)}</span>" for line in lines) + "</div>\n\n"
 
 
 def clauses(text: str) -> str:

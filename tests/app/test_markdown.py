@@ -58,12 +58,14 @@ def test_an_unknown_name_raises_with_the_name():
 @pytest.mark.parametrize("text,out", [
     ("costs $30 or $40", r"costs \$30 or \$40"),
     (r"already \$30", r"already \$30"),
-    (r"so \(x^2\) here", "so $x^2$ here"),
+    (r"so \(x^2\) here", "so ${x^2}$ here"),
+    (r"so \(k + 1\)、", "so ${k + 1}$\u2060、"),
+    (r"so \(a_1 + a_2 + a_3 + a_4 = 4\)", "so $a_1 + a_2 + a_3 + a_4 = 4$"),
     ("`$x` and `[[y]]`", "`$x` and `[[y]]`"),
     ("``a ` $b``", "``a ` $b``"),
     ("$$a+b$$", "\n\n$$\na+b\n$$\n\n"),
     ("$$\na\n$$", "$$\na\n$$"),
-    ("```py\n$5 <b>\n\nx\n```\n\nThen `$5`.", '<div class="lab-code-block" tabindex="0">&#36;5 &#60;b&#62;&#10;&#10;x</div>\n\n\n\nThen `$5`.'),
+    ("```py\n$5 <b>\n\nx\n```\n\nThen `$5`.", '<div class="lab-code-block"><span>&#36;5 &#60;b&#62;</span>&#10;<span></span>&#10;<span>x</span></div>\n\n\n\nThen `$5`.'),
 ])
 def test_money_mathematics_and_code(text, out):
     assert md(text) == out
@@ -109,7 +111,7 @@ def test_a_text_is_made_anew_when_its_numbers_may_have_changed(named, monkeypatc
 def test_chinese_in_english_prose_is_marked_as_chinese():
     """Catches: a screen reader that spells 小王 in an English voice, marks inside code or a formula, marks in a Chinese text."""
     assert md("it goes on with 小王, “高兴” 。") == 'it goes on with <span lang="zh-CN">小王</span>, “<span lang="zh-CN">高兴</span>” 。'
-    assert md("`小王` and \\(小\\)") == "`小王` and $小$"
+    assert md("`小王` and \\(小\\)") == "`小王` and ${小}$"
     assert md("接着写“小王”。", "zh") == "接着写“小王”。"
 
 
