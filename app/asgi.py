@@ -15,6 +15,7 @@ import os
 import sys
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from threading import Thread
 from urllib.parse import parse_qsl, quote, urlencode
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,7 +38,7 @@ from starlette.routing import Route  # noqa: E402
 from starlette.types import ASGIApp, Message, Receive, Scope, Send  # noqa: E402
 from streamlit import file_util  # noqa: E402
 
-from app import left, lesson, present, shell, views  # noqa: E402
+from app import left, lesson, notes, present, shell, views  # noqa: E402
 from app.doors import Doors  # noqa: E402
 from components import theme, widgets  # noqa: E402
 from components.text import LANGUAGES, given  # noqa: E402
@@ -182,12 +183,18 @@ def explain(error: Exception) -> bool:
     return True
 
 
+def tell_of_notes() -> None:
+    for problem in notes.complaints():
+        log.error("%s", problem)
+
+
 @asynccontextmanager
 async def lifespan(_):
     sys.setswitchinterval(SWITCH_SECONDS)
     aside.start()
     for problem in shell.problems():
         log.error("%s", problem)
+    Thread(target=tell_of_notes, daemon=True).start()  # no page waits for a database
     gc.collect()
     gc.freeze()
     yield {}

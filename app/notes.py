@@ -3,7 +3,7 @@
     python -m app.notes export FOLDER      all of them, one Markdown file a lesson
 
 One SQLite file (var/notes.sqlite, or what INFERENCE_LAB_NOTES names) in write-ahead mode, so that several servers on one
-machine share it; postgresql://… there, for servers on several. There are no accounts: a note belongs to the browser that wrote
+machine share it; postgresql://… there, or libpq's "host=… dbname=…", for servers on several. There are no accounts: a note belongs to the browser that wrote
 it, by the SHA-256 of a random name which that browser keeps; whoever reads the file cannot act for anybody. Another database
 would be another class with the one method of `Sqlite` and `Postgres`, chosen in `store()` by the scheme of its address.
 
@@ -217,16 +217,50 @@ def trouble_of(reason: psycopg.Error) -> str:
     return "turned_away" if login or "FATAL" in str(reason) else "unreachable"
 
 
+# Also with a colon or a slash too few: it must not pass as the name of a file.
+POSTGRES = re.compile(r"postgres(ql)?(:|//)|\s*(host|hostaddr|port|dbname|user|password|passfile|service|sslmode|options)\s*=", re.IGNORECASE)
+PLAIN = re.compile(r"postgres(ql)?://((?P<user>[\w.-]*)(:[^\s/?#@]*)?@)?(?P<where>([\w.-]*|\[[\da-f:]+\])(:\d+)?(/[\w.-]*)?)(\?.*)?", re.IGNORECASE)
+
+
 def store() -> Store:
-    """The store that is set: a path, sqlite:///path or postgresql://…; any other scheme is one we cannot speak yet."""
+    """The store that is set: a path, sqlite:///path, postgresql://… or "host=… dbname=…"; any other scheme is one we cannot speak yet."""
     address = os.environ.get(SETTING) or str(ROOT / "var" / "notes.sqlite")
-    if re.match("postgres(ql)?(:|//)", address, re.IGNORECASE):  # also with a colon or a slash too few: it must not pass as the name of a file
+    if POSTGRES.match(address):
         return Store(Postgres(address))
     scheme, separator, rest = address.partition("://")
     if separator and scheme != "sqlite":
         raise NotKept("unknown_store", scheme=scheme, setting=SETTING)
     path = Path(rest.removeprefix("/") if separator and rest.startswith("/") else rest if separator else address)
     return Store(Sqlite(path if path.is_absolute() else ROOT / path))
+
+
+def shown(address: str) -> str:
+    """An address for the log: of PostgreSQL's user, host and database where these are plainly what they seem, and nothing that a
+    password might be."""
+    if not POSTGRES.match(address):
+        return address if "://" not in address or address.startswith("sqlite:") else f"{address.partition('://')[0]}://…"
+    if not address.lower().startswith("postgres"):
+        return re.sub(r"(password\s*=).*", r"\1…", address, flags=re.IGNORECASE | re.DOTALL)
+    plain = PLAIN.fullmatch(address)
+    if not plain:
+        return "postgresql://…"
+    return f"postgresql://{plain['user'] + '@' if plain['user'] else ''}{plain['where']}"
+
+
+def complaints() -> list[str]:
+    """What keeps the store that is set from keeping notes, a sentence in each language; none where it would, or nothing is set. It asks the
+    store, which may take as long as a database that does not answer."""
+    from app.lesson import words
+
+    address = os.environ.get(SETTING)
+    if not address:
+        return []
+    try:
+        with store().database.open(write=True):
+            return []
+    except NotKept as reason:
+        return [words(lang)("notes.at_start", setting=SETTING, value=shown(address), reason=words(lang)(f"notes.{reason.key}", **reason.values))
+                for lang in ("zh", "en")]
 
 
 # ---- as Markdown

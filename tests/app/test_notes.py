@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 import shutil
@@ -298,6 +299,64 @@ def test_a_mistyped_address_of_postgresql_is_no_file(monkeypatch, tmp_path, caps
     assert notes.main(["export", str(tmp_path / "out")]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and "cannot be read; it should be postgresql://" in said and "s3cret" not in said
+
+
+@pytest.mark.parametrize("address,said", [
+    ("postgresql://lab@10.0.0.8/lab", "postgresql://lab@10.0.0.8/lab"), ("postgresql://lab:s3cret@h:5432/lab?sslmode=require", "postgresql://lab@h:5432/lab"),
+    ("postgresql://10.0.0.8:5432/lab", "postgresql://10.0.0.8:5432/lab"), ("postgresql://:s3cret@[::1]/lab", "postgresql://[::1]/lab"),
+    ("postgresql:///lab?password=s3cret", "postgresql:///lab"), ("postgresql://lab:s3cret/lab", "postgresql://…"), ("postgresql://lab:a@s3cret@h/lab", "postgresql://…"),
+    ("postgres//lab:s3cret@h", "postgresql://…"), ("host=h dbname=lab password = s3cret user=u", "host=h dbname=lab password =…"),
+    ("mysql://u:s3cret@h/lab", "mysql://…"), ("/data/q.sqlite", "/data/q.sqlite"), ("sqlite:///q.sqlite", "sqlite:///q.sqlite")])
+def test_the_log_names_the_store_without_its_password(address, said):
+    """Catches a password in the log, also out of a mistyped address, and a sentence that leaves it open which setting it means."""
+    assert notes.shown(address) == said
+
+
+def test_the_words_of_libpq_are_no_file(monkeypatch, postgres, tmp_path):
+    """Catches notes in a file called "host=… password=…", while the operator believes them in PostgreSQL."""
+    folder = postgres.partition("host=")[2]
+    monkeypatch.setenv(notes.SETTING, f"host={folder} dbname=postgres user=lab password={SECRET}")
+    notes.store().add(ANNA, "roofline", "zh", "libpq", NOON)
+    assert [note.text for note in Store(Postgres(postgres)).of(ANNA) if note.text == "libpq"] and not list(ROOT.glob("host=*"))
+    assert notes.complaints() == []
+
+
+@pytest.mark.parametrize("address,why,value", [
+    ("postgresql://lab:s3cret@127.0.0.1:9/lab", "unreachable", "postgresql://lab@127.0.0.1:9/lab"), ("mysql://u:s3cret@h/lab", "unknown_store", "mysql://…"),
+    ("{file}/notes.sqlite", "unwritable", "{file}/notes.sqlite"), ("postgresql:/lab:s3cret@h", "bad_address", "postgresql://…")])
+def test_a_setting_that_keeps_nothing_is_told_at_the_start(monkeypatch, tmp_path, caplog, address, why, value):
+    """Catches a wrong setting that only a learner finds, with a note in hand; one that is told without the value or the way out, or with
+    the password; and a start that waits for the database or ends without it."""
+    from app import asgi
+
+    (file := tmp_path / "file").write_text("")
+    monkeypatch.setenv(notes.SETTING, address.format(file=file))
+
+    monkeypatch.setattr(asgi.gc, "freeze", lambda: None)
+    monkeypatch.setattr(sys, "setswitchinterval", lambda seconds: None)
+    began = time.monotonic()
+
+    async def started() -> None:
+        async with asgi.lifespan(None):
+            assert time.monotonic() - began < notes.CONNECT_SECONDS, "a database that does not answer keeps nobody"
+            end = time.monotonic() + 10
+            while len(caplog.messages) < len(LANGUAGES) and time.monotonic() < end:
+                await asyncio.sleep(0.05)
+
+    asyncio.run(started())
+    reason = NotKept(why, where="PostgreSQL" if "postgres" in address else "notes.sqlite", scheme="mysql", setting=notes.SETTING)
+    for lang, said in zip(LANGUAGES, caplog.messages, strict=True):
+        assert said.startswith(f"{notes.SETTING}={value.format(file=file)}") and words(lang)(f"notes.{why}", **reason.values) in said
+        assert "var/notes.sqlite" in said and "s3cret" not in said and "\n" not in said
+
+
+def test_a_setting_under_which_notes_are_kept_and_none_are_passed_over(monkeypatch, tmp_path):
+    """Catches a complaint about a file that the first note would make, and a file that is made though nobody named one."""
+    monkeypatch.setenv(notes.SETTING, str(tmp_path / "new" / "notes.sqlite"))
+    assert notes.complaints() == []
+    monkeypatch.setenv(notes.SETTING, "")
+    monkeypatch.setattr(notes, "ROOT", tmp_path)
+    assert notes.complaints() == [] and not (tmp_path / "var").exists()
 
 
 def test_an_unknown_kind_of_store_is_refused(monkeypatch):
