@@ -11,13 +11,13 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -239,10 +239,16 @@ def answer(error: LabError, code: int | None = None) -> Response:
 async def check(function: str, params: dict[str, Any]) -> None:
     """Raises what is wrong with the parameters, unless that takes long: the function's module may have to import torch, on a busy
     machine for longer than callers bear silence. Then the job, which checks them too, tells how it stands meanwhile."""
-    checked = asyncio.ensure_future(run_in_threadpool(functions.check, function, params))  # not on the event loop
-    checked.add_done_callback(lambda known: known.cancelled() or known.exception())  # heard, also where nobody waits any more
+    checked = begun(functions.check, function, params)
     with suppress(TimeoutError):
         await asyncio.wait_for(asyncio.shield(checked), BEAT_SECONDS)
+
+
+def begun(work: Callable[..., Any], *arguments: Any) -> asyncio.Future:
+    """In a thread, not on the event loop."""
+    future = asyncio.ensure_future(run_in_threadpool(work, *arguments))
+    future.add_done_callback(lambda known: known.cancelled() or known.exception())  # heard, also where nobody waits any more
+    return future
 
 
 async def live_answer(path: str, params: dict[str, Any], learner: str) -> Response:
@@ -251,7 +257,23 @@ async def live_answer(path: str, params: dict[str, Any], learner: str) -> Respon
 
         return live.ROUTES[path](params, learner).encode()
 
-    return Response(await run_in_threadpool(work), 200, {"Cache-Control": "no-store"}, JSON_TYPE)
+    told = begun(work)
+    await asyncio.wait([told], timeout=BEAT_SECONDS)
+    headers = {"Cache-Control": "no-store"}
+    return Response(told.result(), 200, headers, JSON_TYPE) if told.done() else StreamingResponse(beating(told, path), 200, headers, JSON_TYPE)
+
+
+async def beating(told: asyncio.Future, path: str) -> AsyncIterator[bytes]:
+    """Blanks, which JSON may begin with, while torch or a model is still loaded: a silent service counts as one that hangs. Then the
+    answer, or in its place the error, since the status has been said."""
+    while not (await asyncio.wait([told], timeout=BEAT_SECONDS))[0]:
+        yield b" "
+    try:
+        yield told.result()
+    except LabError as error:
+        yield encode(error)
+    except Exception as error:
+        yield encode(unforeseen(f"answering {path}", error))
 
 
 class EventStream(Response):

@@ -144,7 +144,8 @@ def _live(schemas: dict[str, Any]) -> dict[str, Any]:
 
     learner = {"name": "X-Learner", "in": "header", "schema": {"type": "string"}, "description": "whose texts are meant"}
     query = hoisted(live.View.model_json_schema(), "live.view", schemas)["properties"]
-    snapshot = {"description": "a snapshot: policy, blocks, steps, sequences, queue, and this learner's own texts", "content": {JSON_TYPE: {"schema": {"type": "object"}}}}
+    late = "; while torch or a model is loaded blanks come first, and an error then has this status too"
+    snapshot = {"description": "a snapshot: policy, blocks, steps, sequences, queue, and this learner's own texts" + late, "content": {JSON_TYPE: {"schema": {"type": "object"}}}}
     paths: dict[str, Any] = {
         "/live": {
             "get": {
@@ -160,7 +161,7 @@ def _live(schemas: dict[str, Any]) -> dict[str, Any]:
         ("cancel", live.Cancel, "End a request of one's own."),
     ):
         body = {"required": True, "content": {JSON_TYPE: {"schema": hoisted(model.model_json_schema(), f"live.{name}", schemas)}}}
-        done = {"description": "done", "content": {JSON_TYPE: {"schema": {"type": "object"}}}}
+        done = {"description": "done" + late, "content": {JSON_TYPE: {"schema": {"type": "object"}}}}
         failures = {code: _failure(ANSWERS[code]) for code in ("404", "422", "429", "503")}
         post = {"operationId": f"live_{name}", "summary": words, "parameters": [learner], "requestBody": body, "responses": {"200": done} | failures}
         paths[f"/live/{name}"] = {"post": post}

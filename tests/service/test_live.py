@@ -3,22 +3,27 @@
 import json
 import signal
 import sys
+import threading
 import time
 from collections import Counter
+from contextlib import nullcontext
 
 import httpx
 import httpx2  # comes with the official client
 import openai
 import pytest
+import uvicorn
 
 from compute import turns
 from compute.engine import running as module
 from compute.engine.engine import Ask
 from compute.engine.registry import shared
 from compute.engine.running import Running
-from compute.errors import BadInput, Busy, Unavailable, UnknownName
+from compute.errors import BadInput, Busy, Internal, Unavailable, UnknownName
 from compute.sampling import Sampling
 from compute.service import client, live
+from compute.service.api import create_app
+from compute.service.serve import listen, reachable
 from compute.trace import from_json
 from tests.service.test_openai import client_of
 
@@ -289,6 +294,39 @@ def test_stopping_lets_short_texts_finish_and_tells_the_rest(start, use):
     with pytest.raises(openai.APIError, match="shutting down"):
         list(long)
     assert server.process.wait(10) == 0
+
+
+@pytest.fixture
+def here(use):
+    """The service in a thread of this process, where what it calls can be replaced; its client has no connections left from before."""
+    server = uvicorn.Server(uvicorn.Config(create_app(preload=False), port=0, log_level="error", loop="asyncio", http="h11"))
+    listening = listen("127.0.0.1", 0)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    client._http.cache_clear()
+    use(reachable(listening))
+    yield
+    client._http.cache_clear()
+    server.should_exit = True
+    thread.join(20)
+
+
+@pytest.mark.parametrize("failure,told", [(None, None), (UnknownName("model", "模型", "nope", ["mini-64"]), UnknownName), (RuntimeError("of ours"), Internal)])
+def test_a_service_that_still_loads_is_not_silent(monkeypatch, here, failure, told):
+    """Catches: a look while torch or a model is loaded that hears nothing, so that on a busy machine the service counts as one that hangs;
+    an error that comes late and is taken for a snapshot."""
+    view = live.ROUTES["/live"]
+
+    def loading(asked, learner):
+        time.sleep(2.5)
+        if failure:
+            raise failure
+        return view(asked, learner)
+
+    monkeypatch.setitem(live.ROUTES, "/live", loading)
+    monkeypatch.setattr(client, "SILENT_SECONDS", 1.0)
+    with pytest.raises(told) if told else nullcontext():
+        assert client.live(model="mini-64")["model"] == "mini-64"
 
 
 @pytest.mark.parametrize("answer", [b"<html>", b"[]", b"{}", b'{"version": 2}', b"\xff", b"null"])
