@@ -10,6 +10,7 @@ import socket
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 import uvicorn
 
@@ -26,9 +27,9 @@ def serve(
     host: str = "127.0.0.1", port: int = 8502, device: str = "auto", *, allow_hosts: list[str] | None = None,
     limits: Limits | None = None, preload: bool = True,
 ) -> int:  # fmt: skip
-    """Serves until SIGTERM or SIGINT, then gives running calls `limits.drain_seconds`. Returns the exit status:
-    0 after such an end; 2, with one sentence on stderr, when the address cannot be had, or the device or a
-    list of models that was asked for is not there."""
+    """Serves until SIGTERM or SIGINT, gives running calls `limits.drain_seconds`, and ends the process with 0. Returns only when it
+    cannot serve: the exit status 2, with one sentence on stderr, when the address cannot be had, or the device or a list of models
+    that was asked for is not there."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     machine, limits = Machine(device), limits or Limits()
     os.environ[DEVICE_VARIABLE] = device
@@ -58,7 +59,16 @@ def serve(
     with suppress(OSError):  # a full disk under the log is no reason not to serve
         print(f"compute service: http://{_shown(host)}:{listening.getsockname()[1]} (pid {os.getpid()})", flush=True)
     DrainingServer(config).run(sockets=[listening])
-    return 0
+    leave()
+
+
+def leave() -> NoReturn:
+    """Everybody has been told, and nothing waits to be written: what Python would still do is take torch apart, half a second of
+    processor time, which at low priority on a busy machine is longer than whoever asked it to end waits before killing it."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
+    os._exit(0)
 
 
 def give_way() -> None:

@@ -1,5 +1,7 @@
 """The service as a process, called by the real client."""
 
+import inspect
+import os
 import signal
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import httpx
 import pytest
 from starlette.requests import Request
 
+import run
 from compute import functions
 from compute.errors import BadInput, Busy, Internal, Refused, TimedOut, Unavailable, UnknownName
 from compute.service import client
@@ -280,6 +283,28 @@ def test_sigterm_lets_short_work_finish_and_tells_the_rest(start, use):
     with pytest.raises(Unavailable, match="shutting down"):
         list(long)
     assert server.process.wait(5) == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "nice"), reason="no priorities like these here")
+def test_on_a_busy_machine_it_ends_before_it_is_killed(start, use):
+    """Catches: a process that tells everybody and then takes torch apart at low priority, until whoever asked it to end kills it, on a machine
+    whose processors others keep busy."""
+    server, patience = start(drain_seconds=1), inspect.signature(run.stop).parameters["patience_s"].default
+    use(server)
+    assert client.live(model="mini-64")["model"] == "mini-64"  # torch is there
+    long = client.run("toy.slow", {"steps": 1000})
+    next(long)
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * os.cpu_count())]
+    try:
+        server.signal(signal.SIGTERM)
+        told = time.monotonic()
+        with pytest.raises(Unavailable, match="shutting down"):
+            list(long)
+        assert server.process.wait(60) == 0 and time.monotonic() - told < patience
+    finally:
+        for each in busy:
+            each.kill()
+            each.wait()
 
 
 def test_a_busy_port_is_one_sentence_and_status_2(server):
