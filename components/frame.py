@@ -34,7 +34,7 @@ import components
 from components import controls, player
 from components.text import LANGUAGES, Words, amount, condition, foreign, formula, load_words, said
 from compute import numbers, turns
-from compute.errors import LabError, Unavailable, UnknownName
+from compute.errors import BadInput, LabError, Unavailable, UnknownName
 from compute.functions import complaint, plain
 from compute.quantity import Quantity
 from compute.service import client
@@ -79,7 +79,7 @@ def show(id: str, *, lang: str, instance: int = 1, guess: str = "", **preset: An
     state = _state(key)
     _follow_url(widget, key, base, state)
     if guess and state["guess"] not in (None, "skip") and not _possible(widget.guesses[guess], state["guess"]):
-        state["complaints"].append(UnknownName("guess", "猜测", state["guess"], [*widget.guesses[guess].choices, "skip"]))
+        state["complaints"].append(_impossible(widget.guesses[guess], state["guess"]))
         state["guess"] = None
         _write_url(key, base, state)
     look = _look if guess and state["guess"] is None else _instrument  # an answer redraws what stands around it too
@@ -94,6 +94,13 @@ def _possible(guess: components.Guess, text: str) -> bool:
         return guess.bounds[0] <= float(text) <= guess.bounds[1]
     except ValueError:
         return False
+
+
+def _impossible(guess: components.Guess, text: str) -> LabError:
+    if guess.choices:
+        return UnknownName("guess", "猜测", text, [*guess.choices, "skip"])
+    low, high = guess.bounds
+    return BadInput("guess", text, f"a number from {low:g} to {high:g} is needed", f"要填 {low:g} 到 {high:g} 之间的数")
 
 
 def awaits_guess(id: str, instance: int = 1) -> bool:

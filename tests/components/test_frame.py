@@ -150,6 +150,15 @@ def test_a_guess_that_nobody_could_make_is_asked_again():
     assert at.button(key="roofline-placer/commit")
 
 
+@pytest.mark.parametrize("text", ["nan", "inf", "-1", "61", "<b>"])
+def test_a_number_that_nobody_could_guess_is_answered_with_the_range(text):
+    """Catches: "known: skip" as the answer to a number from the address."""
+    guess = components.widget("chunked-prefill").guesses["silence"]
+    assert not frame._possible(guess, text)
+    told = frame._impossible(guess, text)
+    assert told.message("zh").endswith("要填 0 到 60 之间的数。") and "0 to 60" in told.message("en") and text in told.message("en")
+
+
 def test_a_guess_is_judged_by_the_question_not_by_where_the_sliders_went():
     """Catches: a right guess that turns wrong when the learner goes on playing."""
     at = page(**{"ask": "upgrade", "roofline-placer.guess": "decode", "roofline-placer.chip": "l40s", "roofline-placer.model": "qwen3-8b"})
