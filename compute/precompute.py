@@ -267,9 +267,9 @@ def on_ray(address: str = "") -> Runner:
 def precompute(
     only: str = "", force: bool = False, path: Path | None = None, say: Callable[[str], None] = print, run: Runner = in_turn
 ) -> list[str]:  # fmt: skip
-    """Runs what changed, storing after each job, so that an interrupted run goes on where it stopped. Returns what could
-    not be made, with the reason."""
-    path = path or STORE
+    """Runs what changed, storing after each job, so that an interrupted run goes on where it stopped. Of the names that begin with
+    `only`, those that no job makes any more are dropped. Returns what could not be made, with the reason."""
+    path, under = path or STORE, only.lstrip("=~")
     chosen, due, claims, failed = measures.wanted(only), {}, {}, []
     for job in chosen:
         try:
@@ -293,8 +293,11 @@ def precompute(
         say(f"{ran}/{len(due)} {job.keys[0]}{f' and {len(job.keys) - 1} more' * (len(job.keys) > 1)}: {time.perf_counter() - began:.1f} s")
         began = time.perf_counter()
     with _alone(path):
-        _write(path, {key: _entry(job, key, value, due[job.keys], path) for key, (job, value) in claims.items()}, whole=not only.lstrip("=~"))
-        _sweep(path, {key for job in chosen for key in job.keys}, whole=not only.lstrip("=~"))
+        before = set(stored(path))
+        _write(path, {key: _entry(job, key, value, due[job.keys], path) for key, (job, value) in claims.items()}, under)
+        _sweep(path, {key for job in chosen for key in job.keys}, under)
+    for key in sorted(before - set(stored(path))):
+        say(f"{key}: dropped, as no job makes it any more")
     say(f"{len(chosen)} jobs: {ran} run, {len(chosen) - ran - len(failed)} unchanged, {len(failed)} failed; {len(stored(path))} entries in {_name(path)}")
     return failed
 
@@ -330,14 +333,14 @@ def _alone(path: Path) -> Iterator[None]:
         yield
 
 
-def _write(path: Path, new: Mapping[str, Any], whole: bool = False) -> None:
-    """Puts the new entries beside those that are there now, which another run may have written meanwhile. whole: nothing
-    stays that no job makes any more."""
+def _write(path: Path, new: Mapping[str, Any], under: str | None = None) -> None:
+    """Puts the new entries beside those that are there now, which another run may have written meanwhile. under: of what begins
+    with it nothing stays that no job makes any more."""
     there = _checked(path)["entries"] if path.exists() else {}  # not what was read before: a clock of files is coarse
     entries = {**there, **new}
-    if whole:
+    if under is not None:
         known = {key for job in measures.jobs() for key in job.keys}
-        entries = {key: entry for key, entry in entries.items() if key in known}
+        entries = {key: entry for key, entry in entries.items() if key in known or not key.startswith(under)}
     command = "python -m compute precompute"
     data = {"schema": SCHEMA, "made": {"date": date.today().isoformat(), "command": command, "commit": _commit(), "seed": SEED,
             "versions": _versions(), "machine": _machine()}, "entries": dict(sorted(entries.items()))}  # fmt: skip
@@ -376,15 +379,15 @@ def _replace(path: Path, raw: bytes) -> None:
     _read.cache_clear()  # two writes may fall into one tick of the clock of files
 
 
-def _sweep(path: Path, keys: set[str], whole: bool) -> None:
-    """Removes former recordings of these keys, of all of them after a whole run, and what writers that were killed had begun: who
+def _sweep(path: Path, keys: set[str], under: str) -> None:
+    """Removes former recordings of these keys and of all that begin with `under`, and what writers that were killed had begun: who
     lives does not write now, as the lock is ours."""
     for begun in (f"{path.name}.*.new", "precomputed/*.json.*.new", "measured/*.json.*.new"):
         for file in path.parent.glob(begun):
             file.unlink()
     kept = {entry["trace"]["file"] for entry in stored(path).values() if "trace" in entry}
     for file in (path.parent / "precomputed").glob("*.json"):
-        if f"precomputed/{file.name}" not in kept and (whole or file.name.rsplit(".", 2)[0] in keys):
+        if f"precomputed/{file.name}" not in kept and ((key := file.name.rsplit(".", 2)[0]) in keys or key.startswith(under)):
             file.unlink()
 
 
@@ -416,7 +419,7 @@ def progress(what: str) -> Report:
 
 
 def main(only: str = "", force: bool = False, ray: str | None = None) -> int:
-    if not measures.wanted(only):
+    if not measures.wanted(only) and not any(key.startswith(only.lstrip("=~")) for key in stored()):
         print(f"no stored number begins with {only!r}", file=sys.stderr)
         return 2
     failed = precompute(only, force, run=in_turn if ray is None else on_ray(ray))

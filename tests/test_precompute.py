@@ -74,6 +74,23 @@ def test_old_recordings_are_swept(toy):
     assert [f.name for f in (toy.path.parent / "precomputed").iterdir()] == [kept.removeprefix("precomputed/")]
 
 
+@pytest.mark.parametrize("only,left", [
+    ("", {"toy.value", "toy.names"}), ("~toy", {"toy.value", "toy.names", "old.value"}), ("toy.v", {"toy.value", "toy.names", "toy.names.former", "old.value"}),
+    ("old", {"toy.value", "toy.names", "toy.names.former", "toy.value.former"}), ("nothing", {"toy.value", "toy.names", "toy.names.former", "toy.value.former", "old.value"})])
+def test_a_name_that_no_longer_exists_goes(toy, capsys, only, left):
+    """Catches a name that nobody makes any more and that pages can still show, until everything is made again; one of another subject that
+    goes as well; a name that is renamed as a whole, which `--only` does not find."""
+    precompute.precompute(say=lambda line: None)
+    entries = precompute.stored()
+    precompute._write(toy.path, {"toy.value.former": entries["toy.value"], "toy.names.former": entries["toy.names"], "old.value": entries["toy.names"]})
+    former = toy.path.parent / "precomputed" / "toy.value.former.0123456789ab.json"
+    former.write_text("{}")
+    assert command(["precompute", "--only", only]) == (2 if only == "nothing" else 0)
+    assert set(precompute.stored()) == left and former.exists() == (only in ("old", "nothing")) and toy.runs == 1
+    told = capsys.readouterr().out
+    assert all((f"{key}: dropped" in told) == (key not in left) for key in ("toy.value.former", "toy.names.former", "old.value", "toy.value"))
+
+
 def test_what_killed_writers_had_begun_is_swept(toy):
     """Catches halves of recordings and timings that stay for ever, since only those of the store itself were looked for."""
     file, recording = precompute.write_measured("bench", {"bench.speedup": TIMED}, "x"), toy.path.parent / "precomputed" / "toy.value.0123456789ab.json"
