@@ -21,7 +21,8 @@ def corpus_step(_: argparse.Namespace) -> None:
     """Fetch the sources and write the stories; commit-sized validation texts go to data/texts."""
     from compute.training import texts
 
-    texts.write(mixture.all_documents())
+    if uncounted := texts.write(mixture.all_documents()):
+        print(f"without counts of tokens in data/texts/{texts.INDEX}, until the step tokenizer: {', '.join(uncounted)}")
 
 
 def tokenizer_step(_: argparse.Namespace) -> None:

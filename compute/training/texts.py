@@ -41,12 +41,16 @@ it was part of the training text.
 """
 
 
-def write(documents: dict[str, tuple[list[str], list[str]]], folder: Path = mixture.TEXTS) -> None:
-    """One file a source, and the index with notices. `count` adds the tokens once there is a tokenizer."""
+def write(documents: dict[str, tuple[list[str], list[str]]], folder: Path = mixture.TEXTS) -> list[str]:
+    """One file a source, and the index with notices. `count` adds the tokens once there is a tokenizer; those of a text that is the same
+    as before stay. Returns the sources without."""
     folder.mkdir(parents=True, exist_ok=True)
+    index = folder / INDEX
+    former = {row["name"]: row for row in json.loads(index.read_text(encoding="utf-8"))["sources"]} if index.exists() else {}
     origin = {row["name"]: row for row in corpus.manifest()}
     sources = []
     for name, (train, held) in documents.items():
+        unchanged = (folder / f"{name}.txt").exists() and mixture.read_text(name, folder) == held
         mixture.write_text(name, held, folder)
         domain = next(d for d, names in mixture.DOMAINS.items() if name in names)
         row = origin.get(name) or {
@@ -68,7 +72,21 @@ def write(documents: dict[str, tuple[list[str], list[str]]], folder: Path = mixt
                 },
             }
         )
+        _keep(former.get(name), sources[-1], unchanged)
     _store(sources, folder)
+    return [row["name"] for row in sources if "tokens" not in row["training"] or "tokens" not in row["validation"]]
+
+
+def _keep(former: dict | None, row: dict, unchanged: bool) -> None:
+    """Takes the counts of tokens over, where the text was not changed: of training, whose text is nowhere kept, where the text held out of
+    the same archive is unchanged and size and number of the documents are as before."""
+    if not former or not unchanged:
+        return
+    halves = ["validation"]
+    if former.get("sha256") == row.get("sha256") and all(former["training"][key] == row["training"][key] for key in ("documents", "characters")):
+        halves.append("training")
+    for half in halves:
+        row[half] |= {key: value for key, value in former[half].items() if key not in row[half]}
 
 
 def count(tokenizer, folder: Path = mixture.TEXTS) -> None:

@@ -1,11 +1,13 @@
 """The committed validation texts, their notices and the tokenizer that reads them."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from compute.training import corpus, mixture, tokenizer
+from compute.training import corpus, mixture, texts, tokenizer
+from compute.training.__main__ import corpus_step
 from compute.training.train import CHECKPOINTS
 
 INDEX = json.loads((mixture.TEXTS / "texts.json").read_text(encoding="utf-8"))["sources"]
@@ -38,6 +40,33 @@ def test_tokens_give_the_text_back(name, learned):
     assert sum(map(len, documents)) == held["characters"]
     for document, encoding in zip(documents, learned.encode_batch(documents), strict=True):
         assert learned.decode(encoding.ids) == document
+
+
+def test_counts_of_tokens_stay_with_their_text_alone(tmp_path, monkeypatch, capsys):
+    """Catches: a step that drops counts which the next commit then lacks, without a word; a count that stays although its text, or the
+    archive that the training text came from, is another."""
+    rows = [{"name": name, "package": "p", "archive": "a", "sha256": sha, "licence": "MIT", "notice": "n"} for name, sha in (("gnome-zh", "1"), ("tang", "2"), ("primers", "3"))]
+    monkeypatch.setattr(corpus, "manifest", lambda: rows)
+    monkeypatch.setattr(texts, "write", partial(texts.write, folder=tmp_path))
+    documents = {name: (["abc", "de"], ["xyz"]) for name in ("gnome-zh", "tang", "primers", "stories-zh")}
+    monkeypatch.setattr(mixture, "all_documents", lambda: documents)
+    corpus_step(None)
+    assert capsys.readouterr().out.strip().endswith("until the step tokenizer: gnome-zh, tang, primers, stories-zh")
+    index = tmp_path / "texts.json"
+    counted = json.loads(index.read_text())
+    for row in counted["sources"]:
+        row["training"] |= {"tokens": 5, "share_percent": 1}
+        row["validation"] |= {"tokens": 3, "characters_a_token": 1.0}
+    index.write_text(json.dumps(counted))
+    corpus_step(None)
+    assert capsys.readouterr().out == "" and json.loads(index.read_text()) == counted
+    rows[1]["sha256"] = "4"
+    documents["primers"] = (["abc", "de"], ["xyzw"])
+    documents["stories-zh"] = (["abc", "def"], ["xyz"])
+    corpus_step(None)
+    assert capsys.readouterr().out.strip().endswith("until the step tokenizer: tang, primers, stories-zh")
+    kept = {row["name"]: [half for half in ("training", "validation") if "tokens" in row[half]] for row in json.loads(index.read_text())["sources"]}
+    assert kept == {"gnome-zh": ["training", "validation"], "tang": ["validation"], "primers": [], "stories-zh": ["validation"]}
 
 
 def test_the_running_example_is_five_tokens_and_its_prompt_a_prefix(learned):
