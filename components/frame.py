@@ -129,7 +129,7 @@ def _values(params: Any) -> dict[str, Any]:
 def _follow_url(widget, key: str, base: dict[str, Any], state: dict[str, Any]) -> None:
     said = {name.removeprefix(key + "."): value for name, value in st.query_params.items() if _belongs(name, key, base)}
     came_back = st.session_state.get("entered", True) and not said
-    if said != state["written"] and not came_back:
+    if said != state["written"] and not came_back and not _alone():
         state["values"], state["complaints"] = {}, []
         state["guess"] = said.pop("guess", None)
         step = said.pop("t", "")
@@ -170,10 +170,19 @@ def _write_url(key: str, base: dict[str, Any], state: dict[str, Any]) -> None:
     want = {field: _url_text(value) for field, value in state["values"].items() if value != base[field]}
     want |= {name: str(state[name]) for name in ("guess", "t") if state[name] is not None}
     said = {name.removeprefix(key + "."): value for name, value in st.query_params.items() if _belongs(name, key, base)}
-    if said != want:
-        others = {name: st.query_params.get_all(name) for name in st.query_params if not _belongs(name, key, base)}
-        st.query_params.from_dict(others | {f"{key}.{field}": text for field, text in want.items()})  # one step of the browser's history
+    if said != want or _alone() and state["written"] != want:
+        others = _written_elsewhere(key) if _alone() else {}
+        kept = {name: st.query_params.get_all(name) for name in st.query_params if not any(_belongs(name, each, base) for each in (key, *others))}
+        written = {f"{each}.{field}": text for each, fields in (others | {key: want}).items() for field, text in fields.items()}
+        st.query_params.from_dict(kept | written)  # one step of the browser's history
     state["written"] = want
+
+
+def _written_elsewhere(key: str) -> dict[str, dict[str, str]]:
+    """What the page's other instruments wrote. A move's address is the browser's at the time of the move, which the move before it,
+    still on its way, has not reached: going by it would undo that one. Only a whole page is asked for by address."""
+    here = st.session_state.get("page", "")
+    return {each: state["written"] for (page, each), state in st.session_state["instruments"].items() if page == here and each != key}
 
 
 def _url_text(value: Any) -> str:

@@ -312,3 +312,23 @@ def test_a_page_that_is_asked_for_anew_ends_the_run(monkeypatch):
     kept(at)["run"] = frame.Run(Counted(), events, None, redraws=True)
     assert "counted 0" in html(ran(at.run()))
     assert toy.closed == 1 and kept(at)["run"] is None
+
+
+def test_two_moves_in_one_round_trip_are_both_kept(monkeypatch):
+    """Catches: a second instrument's move, sent before the browser had the address of the first one's, that takes it out of the address
+    and so back at the next whole page; a move straight back that leaves the address at the place in between."""
+    at = page()
+    with monkeypatch.context() as moves:
+        moves.setattr(frame, "_alone", lambda: True)
+        for key, batch in (("roofline-placer.batch", 4), ("roofline-placer.2.batch", 8)):
+            at.query_params.clear()  # as the browser's still is
+            at.select_slider(key=key).set_value(batch)
+            ran(at.run())
+        assert address(at) == {"roofline-placer.batch": "4", "roofline-placer.2.batch": "8"}
+        at.query_params.clear()
+        at.query_params["roofline-placer.batch"] = "4"
+        at.select_slider(key="roofline-placer.2.batch").set_value(1)
+        ran(at.run())
+        assert address(at) == {"roofline-placer.batch": "4"}
+    ran(at.run())
+    assert at.select_slider(key="roofline-placer.batch").value == 4 and at.select_slider(key="roofline-placer.2.batch").value == 1
