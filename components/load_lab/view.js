@@ -1,6 +1,6 @@
 // Left, every rate: what is answered in time above, how long one waits below, and between them a handle for the rate that is looked at.
 // Right, that rate: how many are in the system over time, and how its waits are spread; beyond the capacity there are none to draw.
-const HEAD = 30, UPPER = 190, BETWEEN = 76, LOWER = 176, FOOT = 42, GAP = 48, LEFT = 58, RIGHT = 8, NEAR = 26, SETTLED_MS = 250;
+const HEAD = 30, UPPER = 190, BETWEEN = 76, LOWER = 176, FOOT = 42, GAP = 48, LEFT = 58, RIGHT = 8, NEAR = 26;
 const UNDER = 92;   // what stands between the two pictures on the right
 
 const plan = (width) => {
@@ -19,7 +19,7 @@ export function draw(svg, data, t, tools) {
   }
   const left = curves(data, p, tools);
   svg.innerHTML = defs(tools.colour) + left.markup + over(data, p, tools) + spread(data, p, tools) + handle(left, data, tools);
-  if (svg.querySelector) listen(svg, left, data, tools);
+  tools.slide(rail(left, data, local));
 }
 
 const r = (x) => Math.round(x * 100) / 100;
@@ -277,7 +277,7 @@ function tail(data, p, y, base, tools) {
   return out + text(x0, base + 36, tools.words('stay'), 'class="small"');
 }
 
-// ---- the handle: dragged, clicked, or moved by arrow keys; the parameter is set when it comes to rest
+// ---- the handle
 
 function handle(left, data, tools) {
   const { local } = tools, c = tools.colour, { here, track } = left;
@@ -285,40 +285,11 @@ function handle(left, data, tools) {
   return `<circle class="handle" cx="${r(here)}" cy="${track}" r="9" fill="${c('accent')}" stroke="${c('paper')}" stroke-width="2" style="cursor:ew-resize" tabindex="0" role="slider" aria-valuemin="0" aria-valuemax="${r(data.top)}" aria-valuenow="${local.at}" aria-valuetext="${tools.esc(left.name)}" aria-label="${tools.esc(data.labels.x)}"/>${hint}`;
 }
 
-function listen(svg, left, data, tools) {
-  const { local } = tools, queue = data.field === 'rho', dot = svg.querySelector('.handle');
-  svg.style.touchAction = 'pan-y';
-  const least = data.capacity * 0.02, tidy = (v) => Math.max(queue ? 0.02 : +least.toPrecision(2), queue ? Math.round(v * 100) / 100 : +v.toPrecision(3));
-  const where = (event) => { const box = svg.getBoundingClientRect(); return [(event.clientX - box.left) * (tools.width / box.width), (event.clientY - box.top) * (tools.width / box.width)]; };
-  const show = (v) => { const next = tidy(Math.min(v, data.top)); if (next !== local.at) { local.at = next; local.used = true; tools.redraw(); } };
-  const settle = () => { local.moving = false; if (local.at !== local.data.x) tools.pick(local.data.field, local.at); };
-  if (local.focus) dot.focus({ preventScroll: true });   // each drawing makes a new one
-  dot.onfocus = () => { local.focus = true; };
-  dot.onblur = () => setTimeout(() => { if (dot.isConnected) local.focus = false; });
-  dot.onkeydown = (event) => {
-    const step = data.top / 50, to = { ArrowRight: local.at + step, ArrowUp: local.at + step, ArrowLeft: local.at - step, ArrowDown: local.at - step, PageUp: local.at + 5 * step, PageDown: local.at - 5 * step, Home: least, End: data.top }[event.key];
-    if (to === undefined) return;
-    event.preventDefault();
-    event.stopPropagation();
-    clearTimeout(local.settling);
-    local.moving = true;
-    local.settling = setTimeout(settle, SETTLED_MS);
-    show(to);
-  };
-  svg.onpointerdown = (event) => {
-    const [px, py] = where(event);
-    if (px < left.x0 - NEAR || px > left.x1 + NEAR || py < left.top || py > left.foot) return;
-    local.held = local.moving = true;
-    svg.setPointerCapture(event.pointerId);
-    if (event.pointerType === 'mouse') event.preventDefault();
-    show(left.value(px));
-  };
-  svg.onpointermove = (event) => { if (local.held) show(left.value(where(event)[0])); };
-  svg.onpointerup = svg.onpointercancel = (event) => {
-    if (!local.held) return;
-    local.held = false;
-    if (event.type === 'pointercancel') { Object.assign(local, { at: local.data.x, moving: false }); tools.redraw(); return; }   // the finger scrolled
-    tools.redraw();
-    settle();
+function rail({ x0, x1, top, foot, value }, data, local) {
+  const queue = data.field === 'rho', least = data.capacity * 0.02, step = data.top / 50;
+  const tidy = (v) => Math.max(queue ? 0.02 : +least.toPrecision(2), queue ? Math.round(v * 100) / 100 : +v.toPrecision(3)), within = (v) => tidy(Math.min(v, data.top));
+  return {
+    field: data.field, at: data.x, ends: [within(least), within(data.top)], value: (x) => within(value(x)), on: (steps) => within(local.at + steps * step),
+    takes: (x, y) => x >= x0 - NEAR && x <= x1 + NEAR && y >= top && y <= foot,
   };
 }

@@ -13,6 +13,10 @@ like. It may export
   rate                            steps per second at speed ×1; default: the whole run in 20 s, at least 1.5
 
 tools.pick(field, value) sets a parameter of the widget that the Stage names in `picks`.
+tools.slide({field, at, takes(x, y), value(x), on(steps), ends: [least, most]}), after each drawing, lets pointer and keys move the
+`.handle` of the picture on a line: `field` is set when it comes to rest, `at` is its value now; the others say whether a pointer there
+takes the handle, and what it is then, so many key steps on, and at the ends. The view draws it at `tools.local.at`, and keeps that from
+answers that come late while `tools.local.moving`.
 
 Nothing goes to the server while it plays. On pause and release `t` becomes the component's state, so a rerun or a
 return to the page finds the same step.

@@ -200,6 +200,7 @@ class Player {
       measure: (text, px, name = 'sans') => this.measure(text, px, name),
       wrap: (text, px, width) => wrap(text, width, (line) => 1.08 * this.measure(line, px)),   // as wide as bold letters
       words: (key, values) => fill(this.data.words[`view.${key}`] ?? `⟨${key}⟩`, values),
+      slide: (rail) => slide(this.picture, rail, this.tools(t)),
       el, number, esc,
     };
   }
@@ -224,6 +225,46 @@ class Player {
     }
     return this.measured.get(key);
   }
+}
+
+// A handle on a line, `.handle` of the picture: dragged, clicked, or moved by keys; drawn at once, and the parameter set when it comes to rest.
+function slide(svg, rail, { local, width, redraw, pick }) {
+  const dot = svg.querySelector('.handle');
+  local.rail = rail;   // who comes to rest is compared with the last answer, not with the one at which it began to move
+  svg.style.touchAction = 'pan-y';
+  const where = (event) => { const box = svg.getBoundingClientRect(); return [(event.clientX - box.left) * (width / box.width), (event.clientY - box.top) * (width / box.width)]; };
+  const show = (at) => { if (at !== local.at) { Object.assign(local, { at, used: true }); redraw(); } };
+  const settle = () => { local.moving = false; if (local.at !== local.rail.at) pick(local.rail.field, local.at); };
+  if (local.focus) dot.focus({ preventScroll: true });   // each drawing makes a new one
+  dot.onfocus = () => { local.focus = true; };
+  dot.onblur = () => setTimeout(() => { if (dot.isConnected) local.focus = false; });
+  dot.onkeydown = (event) => {
+    const steps = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1, PageUp: 5, PageDown: -5 }[event.key], end = { Home: 0, End: 1 }[event.key];
+    if (steps === undefined && end === undefined) return;
+    event.preventDefault();
+    event.stopPropagation();
+    clearTimeout(local.settling);
+    local.moving = true;
+    local.settling = setTimeout(settle, SETTLED_MS);
+    show(steps ? rail.on(steps) : rail.ends[end]);
+  };
+  svg.onpointerdown = (event) => {
+    const [x, y] = where(event);
+    if (!rail.takes(x, y)) return;
+    local.held = local.moving = true;
+    svg.setPointerCapture(event.pointerId);
+    if (event.pointerType === 'mouse') event.preventDefault();
+    show(rail.value(x));
+  };
+  svg.onpointermove = (event) => { if (local.held) show(rail.value(where(event)[0])); };
+  svg.onpointerup = svg.onpointercancel = (event) => {
+    if (!local.held) return;
+    local.held = false;
+    const scrolled = event.type === 'pointercancel';   // the finger was not meant for it
+    if (scrolled) Object.assign(local, { at: local.rail.at, moving: false });
+    redraw();
+    if (!scrolled) settle();
+  };
 }
 
 // Lines no wider than `width`: broken at spaces and anywhere between Han characters, never before closing punctuation.

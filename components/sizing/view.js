@@ -1,5 +1,5 @@
 // One ruler of learners, and under it what they need on scales of its own: a machine is full at its dot, and every further one is a tooth.
-const BAR = 20, ROW = 74, AXIS = 74, NEAR = 14, SETTLED_MS = 250, TOOTH = 4;   // px; TOOTH: closer teeth are left out
+const BAR = 20, ROW = 74, AXIS = 74, NEAR = 14, TOOTH = 4;   // px; TOOTH: closer teeth are left out
 const r = (x) => Math.round(x * 100) / 100;
 const line = (d, tone, more = '') => `<path d="${d}" fill="none" stroke="${tone}" ${more}/>`;
 const halo = (c) => `paint-order:stroke;stroke:${c('paper')};stroke-width:4px;stroke-linejoin:round`;
@@ -11,7 +11,8 @@ export function draw(svg, data, t, tools) {
   if (local.data !== data) Object.assign(local, { data, at: local.moving ? local.at : data.at });   // an answer to an earlier move comes late
   const p = plan(data, tools.width, tools);
   svg.innerHTML = axis(data, p, tools) + upright(data, p, tools) + data.rows.map((row, i) => scale(row, p.rows[i], data, p, tools)).join('') + cursor(data, p, tools) + legend(data, p, tools);
-  listen(svg, data, p, tools);
+  const { x0, x1, foot, value, X } = p;
+  tools.slide({ field: 'learners', at: data.at, ends: data.domain, value, on: (steps) => value(X(local.at) + steps * (x1 - x0) / 40), takes: (x, y) => x >= x0 - NEAR && x <= x1 + NEAR && y <= foot });
 }
 
 function plan(data, W, tools) {
@@ -151,7 +152,7 @@ function legend(data, p, tools) {
     + line(`M2 ${p.saidAt - 4}h14`, c('ink'), 'stroke-width="5"') + p.said.map((said, n) => `<text x="24" y="${p.saidAt + 17 * n}" class="small muted">${tools.esc(said)}</text>`).join('');
 }
 
-// ---- the class: dragged, clicked, or moved by arrow keys; the parameter is set when it comes to rest
+// ---- the class
 
 function cursor(data, p, tools) {
   const { local, colour: c } = tools, x = p.X(local.at), y = AXIS - 26, said = tools.words('here', { n: local.at.toLocaleString('en-US') });
@@ -159,41 +160,4 @@ function cursor(data, p, tools) {
   const out = `<text x="${r(lx)}" y="${y - 15}" font-weight="650" text-anchor="middle" style="${halo(c)}">${tools.esc(said)}<tspan class="small" font-weight="400" dx="10" fill="${c('accent')}">${tools.esc(hint)}</tspan></text>`;
   return out + `<circle class="handle" cx="${r(x)}" cy="${y}" r="9" fill="${c('accent')}" stroke="${c('paper')}" stroke-width="2" style="cursor:ew-resize" tabindex="0" role="slider"
     aria-valuemin="${data.domain[0]}" aria-valuemax="${data.domain[1]}" aria-valuenow="${local.at}" aria-valuetext="${tools.esc(said)}" aria-label="${tools.esc(tools.words('axis'))}"/>`;
-}
-
-function listen(svg, data, p, tools) {
-  const { local } = tools, dot = svg.querySelector('.handle');
-  svg.style.touchAction = 'pan-y';
-  const where = (event) => { const box = svg.getBoundingClientRect(); return [(event.clientX - box.left) * (tools.width / box.width), (event.clientY - box.top) * (tools.width / box.width)]; };
-  const show = (n) => { if (n !== local.at) { Object.assign(local, { at: n, used: true }); tools.redraw(); } };
-  const settle = () => { local.moving = false; if (local.at !== local.data.at) tools.pick('learners', local.at); };
-  if (local.focus) dot.focus({ preventScroll: true });   // each drawing makes a new one
-  dot.onfocus = () => { local.focus = true; };
-  dot.onblur = () => setTimeout(() => { if (dot.isConnected) local.focus = false; });
-  dot.onkeydown = (event) => {
-    const step = (p.x1 - p.x0) / 40, by = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1, PageUp: 5, PageDown: -5 }[event.key];
-    const to = by ? p.value(p.X(local.at) + by * step) : { Home: data.domain[0], End: data.domain[1] }[event.key];
-    if (to === undefined) return;
-    event.preventDefault();
-    event.stopPropagation();
-    clearTimeout(local.settling);
-    local.moving = true;
-    local.settling = setTimeout(settle, SETTLED_MS);
-    show(to);
-  };
-  svg.onpointerdown = (event) => {
-    const [px, py] = where(event);
-    if (px < p.x0 - NEAR || px > p.x1 + NEAR || py > p.foot) return;
-    local.held = local.moving = true;
-    svg.setPointerCapture(event.pointerId);
-    if (event.pointerType === 'mouse') event.preventDefault();
-    show(p.value(px));
-  };
-  svg.onpointermove = (event) => { if (local.held) show(p.value(where(event)[0])); };
-  svg.onpointerup = svg.onpointercancel = (event) => {
-    if (!local.held) return;
-    local.held = false;
-    if (event.type === 'pointercancel') { Object.assign(local, { at: local.data.at, moving: false }); tools.redraw(); return; }   // the finger scrolled
-    settle();
-  };
 }

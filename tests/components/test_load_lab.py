@@ -290,7 +290,7 @@ def test_the_handle_stays_where_the_hand_has_it():
     does not."""
     stages = [draw(result(**params)).picture.data for params in ({}, {"rate": 2.0}, {"mode": "mm1", "rho": 0.5})]
     script = (WIDGET.folder / "view.js").read_text(encoding="utf-8") + """
-    const tools = { colour: (n) => n, words: (k) => k, measure: (s, px) => s.length * px * .55, esc: String, wrap: (s) => [s], width: 1024, local: {} };
+    const tools = { colour: (n) => n, words: (k) => k, measure: (s, px) => s.length * px * .55, esc: String, wrap: (s) => [s], slide() {}, width: 1024, local: {} };
     const [first, late, other] = JSON.parse(process.argv[1]), seen = [];
     const stands = (data) => { draw({ style: {} }, data, 0, tools); seen.push(tools.local.at); };
     stands(first); stands(late);

@@ -365,3 +365,41 @@ def test_long_sentences_are_broken_where_a_reader_expects_it(text, lines):
     code += f"\nconst wide = (s) => [...s].reduce((sum, c) => sum + (c > '⺀' ? 20 : 10), 0);\nconsole.log(JSON.stringify(wrap({json.dumps(text)}, 80, wide)));"
     made = subprocess.run(["node", "--input-type=module", "-e", code], capture_output=True, text=True)
     assert json.loads(made.stdout) == lines, made.stderr
+
+
+RAIL = """
+const calls = [], heard = [], local = { at: 5 }, dot = { isConnected: true, focus: () => calls.push('focus') };
+const svg = { style: {}, querySelector: () => dot, setPointerCapture() {}, getBoundingClientRect: () => ({ left: 100, top: 50, width: 200 }) };
+const rail = (at) => ({ field: 'n', at, ends: [0, 10], takes: (x, y) => y < 30, value: (x) => Math.round(x / 40), on: (steps) => Math.min(10, local.at + steps) });
+const place = (at) => slide(svg, rail(at), { local, width: 400, redraw: () => { calls.push(local.at); place(local.rail.at); }, pick: (field, value) => heard.push(value) });
+const event = (more) => ({ pointerType: 'mouse', preventDefault() {}, stopPropagation() {}, ...more });
+const wait = (ms) => new Promise((done) => setTimeout(done, ms)), told = [];
+const end = (name) => { told.push([name, local.at, Boolean(local.moving), calls.splice(0), heard.splice(0)]); };
+place(5);
+dot.onfocus();
+for (const key of ['ArrowRight', 'ArrowUp', 'PageDown', 'x']) dot.onkeydown(event({ key }));
+end('keys, before they rest');
+await wait(SETTLED_MS + 100); end('at rest');
+dot.onkeydown(event({ key: 'End' })); place(10); await wait(SETTLED_MS + 100); end('the last answer says the same');
+svg.onpointerdown(event({ clientX: 110, clientY: 90 })); end('elsewhere');
+svg.onpointerdown(event({ clientX: 140, clientY: 60 })); svg.onpointermove(event({ clientX: 160, clientY: 200 })); end('held');
+svg.onpointerup(event({ type: 'pointerup' })); svg.onpointermove(event({ clientX: 200, clientY: 60 })); end('let go');
+svg.onpointerdown(event({ clientX: 200, clientY: 60 })); svg.onpointercancel(event({ type: 'pointercancel' })); end('a finger that scrolled');
+console.log(JSON.stringify(told));
+"""
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="no node here")
+def test_a_handle_on_a_line_is_told_once_it_rests():
+    """Catches: a key that nobody hears of or that is told at every press, a parameter set to what it is already, a finger that scrolls and
+    sets one, a pixel of the window taken for one of the picture, a new handle without the focus."""
+    made = subprocess.run(["node", "--input-type=module", "-e", (player.HERE / "player.js").read_text(encoding="utf-8") + RAIL], capture_output=True, text=True)
+    assert json.loads(made.stdout or "null") == [
+        ["keys, before they rest", 2, True, [6, "focus", 7, "focus", 2, "focus"], []],
+        ["at rest", 2, False, [], [2]],
+        ["the last answer says the same", 10, False, [10, "focus", "focus"], []],
+        ["elsewhere", 10, False, [], []],
+        ["held", 3, True, [2, "focus", 3, "focus"], []],
+        ["let go", 3, False, [3, "focus"], [3]],
+        ["a finger that scrolled", 10, False, [5, "focus", 10, "focus"], []],
+    ], made.stderr

@@ -224,7 +224,7 @@ def test_a_ghost_of_the_scheme_before(kept):
 
 NODE = """
 const view = await import('data:text/javascript,' + encodeURIComponent(process.argv[1]));
-const tools = { lang: 'zh', local: {}, colour: (n) => n, words: (k, v) => k + JSON.stringify(v ?? ''), wrap: (s) => [s], measure: (s, px) => s.length * px * .8, esc: String };
+const tools = { lang: 'zh', local: {}, colour: (n) => n, words: (k, v) => k + JSON.stringify(v ?? ''), wrap: (s) => [s], slide() {}, measure: (s, px) => s.length * px * .8, esc: String };
 for (const data of JSON.parse(process.argv[2])) {
   const at = (width) => { const svg = {}; view.draw(svg, data, 0, { ...tools, width }); return svg.innerHTML; }, first = at(1152);
   for (const width of [390, 720, 1152]) if (/NaN|undefined|Infinity/.test(at(width) + view.height(data, width, tools) + view.says(data))) throw new Error(`${data.part}: a coordinate is no number`);

@@ -126,9 +126,9 @@ def test_the_picture_says_the_plan_and_stays_inside_itself(params, before):
     script = source + """
     const data = JSON.parse(process.argv[1]), words = JSON.parse(process.argv[2]), classes = JSON.parse(process.argv[3]), found = [];
     const tools = { colour: (n) => n, words: (k, values = {}) => (words['view.' + k] ?? (() => { throw new Error(k); })()).replace(/\\{(\\w+)\\}/g, (_, n) => values[n]),
-      measure: (s, px) => s.length * px * .55, esc: String, wrap: (s) => [s], local: {} };
+      measure: (s, px) => s.length * px * .55, esc: String, wrap: (s) => [s], slide() {}, local: {} };
     for (const width of [1024, 358]) {
-      const high = height(data, width, tools), svg = { style: {}, querySelector: () => ({ focus() {} }) };
+      const high = height(data, width, tools), svg = { style: {} };
       draw(svg, data, 0, { ...tools, width, local: {} });
       const drawn = svg.innerHTML;
       if (/NaN|undefined|Infinity|[\\u4e00-\\u9fff]/.test(drawn)) throw new Error(drawn.match(/.{60}(NaN|undefined|Infinity|[\\u4e00-\\u9fff])/)[0]);
