@@ -366,7 +366,7 @@ def _roof(result: Placement, scene: Scene) -> dict:
         for x0 in (low * (ridge / low) ** share for share in (0.5, 0.3, 0.7, 0.15))
     ]
     if real:
-        x0 = low * (ridge / low) ** 0.2
+        x0 = low * (ridge / low) ** (0.45 if result.decode_spot.intensity < low * (ridge / low) ** 0.3 else 0.2)  # away from decode and its words
         walls.append(_labelled(words("wall.real"), id="real", tone=tone("muted"), x=x0, y=result.real.line(chip, x0)))
     lesser = [d | {"id": "dots", "far": ((9, 24), (9, 40)), "tone": tone("ink")} for d in dots[:1]] + [f | {"id": "full", "tone": tone("decode")} for f in full] + walls
     named = [_labelled(words.get(f"chip.{r['chip']}", r["name"]), id=r["chip"], tone=tone("ink" if r["chip"] == chip.id else "muted"), x=r["x"], y=r["y"]) for r in ridges]
