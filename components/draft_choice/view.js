@@ -43,8 +43,8 @@ function bars(data, p, tools) {
   out += text(X(1), end + 13, words('even'), `class="small" text-anchor="${X(1) < 90 ? 'start' : 'middle'}"`);
   data.rows.forEach((row, n) => {
     let y = TITLE + n * p.group + (p.wide ? 4 : 22);
-    out += text(0, p.wide ? y + 2 * BAR : y - 6, tools.esc(row.draft), `style="font-size:15px" ${row.chosen ? strong : ''}`);
-    const ground = (at, said) => { const w = tools.measure(said, 13) * 1.08 + 8; return at - 4 < X(1) && X(1) < at + w ? rect(at - 4, y + 1, w + 8, BAR - 3, c('paper')) : ''; };   // words do not stand on the line at ×1
+    const ground = (at, said, size = 13, top = y + 1) => { const w = tools.measure(said, size) * 1.08 + 8; return at - 4 < X(1) && X(1) < at + w ? rect(at - 4, top, w + 8, size + 1, c('paper')) : ''; };   // words do not stand on the line at ×1
+    out += (p.wide ? '' : ground(0, row.draft, 15, y - 20)) + text(0, p.wide ? y + 2 * BAR : y - 6, tools.esc(row.draft), `style="font-size:15px" ${row.chosen ? strong : ''}`);
     const label = (x, key, value, tone, bold) => ground(Math.min(X(value), W) + 8, `${x} ${key}`) + text(Math.min(X(value), W) + 8, y + BAR - 5, `<tspan class="figure" ${bold ? strong : ''}>${x}</tspan><tspan dx="7">${key}</tspan>`, `class="small" style="fill:${tone};paint-order:stroke;stroke:${c('paper')};stroke-width:4px;stroke-linejoin:round"`);
     if (row.tokens !== null) out += rect(left + 0.5, y + 0.5, X(row.tokens) - left - 1, BAR - 4, 'none', `stroke="${c('bound')}" stroke-width="1.4" stroke-dasharray="4 3"`) + label(three(row.tokens), words('tokens') + (row.ran ? '' : words('formula')), row.tokens, c('muted'));
     y += BAR;
