@@ -358,6 +358,13 @@ def training_log(name: str) -> dict[str, Any]:
 
 
 @cache
+def control(name: str) -> dict[str, Any]:
+    """Of data/checkpoints/<name>: how the model it was trained on from fared on the same batches unchanged. Recipe, curve, and `windows`,
+    source → nats of each window of the validation text."""
+    return read_json(DATA / "checkpoints" / name / "control.json")
+
+
+@cache
 @made_of("speculation-prompts.toml")
 def speculation_prompts(target: str) -> tuple[SpeculationPrompt, ...]:
     """The 16 prompts of data/speculation-prompts.toml for a target, "smollm2-135m" or "mini-256"."""

@@ -182,7 +182,8 @@ def _favourites(r: Reading, chosen: NDArray, experts: int) -> list[list[str]]:
 
 
 def losses(*, model: str, dense: str, report: Report = nobody) -> dict[str, Value]:
-    """The loss beside that of the model it was trained on from, on the same windows: over all and for each kind of text."""
+    """The loss beside that of the model it was trained on from, and of that model when it read on unchanged, on the same windows: over all
+    and for each kind of text."""
     from compute.engine.registry import shared
     from compute.engine.served import circumstances
     from compute.quantize.loss import DOMAIN_OF, unquantized
@@ -191,18 +192,25 @@ def losses(*, model: str, dense: str, report: Report = nobody) -> dict[str, Valu
     report(0.0, model)
     r = _read()
     text, before = unquantized(dense, report=lambda part, note: report(0.5 + part / 2, note))
-    around = circumstances(shared().get(model)) | {"text": TEXT, "trained_further_tokens": facts.training_log(model)["curve"][-1]["tokens"], "because": WHY}
+    around = circumstances(shared().get(model)) | {"text": TEXT, "trained_further_tokens": facts.training_log(model)["curve"][-1]["tokens"]}
     counts, sources = r.text.counts, r.text.sources
+    aside = facts.control(model)
+    on = np.concatenate([aside["windows"][source] for source in dict.fromkeys(sources.tolist())])  # the control's nats of each window
+    trained = aside["measured"] | {"text": TEXT, "trained_further_tokens": aside["curve"][-1]["tokens"], "file": f"data/checkpoints/{model}/control.json", "command": aside["command"]}
     where = np.array([DOMAIN_OF[source] for source in sources.tolist()])
+    read_on = f"照样多读的 {dense} ", f"a {dense} that read as much"
+    reads = {"loss": (f"{model} ", model, r.losses, around), "dense_loss": (f"{dense} ", dense, before, around), "control_loss": (*read_on, on, trained)}
+    changes = {"loss_change": (f" {dense} ", dense, before, around | {"because": WHY}), "experts_change": (*read_on, on, around | trained)}
     made = {}
     for domain, mine in [("", counts > 0), *((f".{d}", where == d) for d in DOMAINS)]:
         in_zh, in_en = (f"（{domain[1:]}）", f", {domain[1:]}") if domain else ("", "")
-        found = change(before[mine], r.losses[mine], counts[mine], sources[mine])
-        says = {"zh": f"{model} 的损失减 {dense} 的{in_zh}", "en": f"loss of {model} minus that of {dense}{in_en}"}
-        made[f"{model}.loss_change{domain}"] = Value(found.value, "nat/token", {"absolute": 1e-3}, around, says=says, interval95=(found.low, found.high), n=found.tokens)
-        for name, which, sums in (("loss", model, r.losses), ("dense_loss", dense, before)):
-            says = {"zh": f"{which} 在验证文本上的损失{in_zh}", "en": f"loss of {which} on the validation text{in_en}"}
-            made[f"{model}.{name}{domain}"] = Value(float(sums[mine].sum() / counts[mine].sum()), "nat/token", {"absolute": 1e-3}, around, says=says, n=int(counts[mine].sum()))
+        for name, (zh, en, sums, under) in reads.items():
+            says = {"zh": f"{zh}在验证文本上的损失{in_zh}", "en": f"loss of {en} on the validation text{in_en}"}
+            made[f"{model}.{name}{domain}"] = Value(float(sums[mine].sum() / counts[mine].sum()), "nat/token", {"absolute": 1e-3}, under, says=says, n=int(counts[mine].sum()))
+        for name, (zh, en, sums, under) in changes.items():
+            found = change(sums[mine], r.losses[mine], counts[mine], sources[mine])
+            says = {"zh": f"{model} 的损失减去{zh}的损失{in_zh}", "en": f"loss of {model} minus that of {en}{in_en}"}
+            made[f"{model}.{name}{domain}"] = Value(found.value, "nat/token", {"absolute": 1e-3}, under, says=says, interval95=(found.low, found.high), n=found.tokens)
     return made
 
 
@@ -212,6 +220,8 @@ def by_heart(*, model: str, dense: str, report: Report = nobody) -> dict[str, Va
     learned = final["training_text"]
     text = {"zh": "训练文本，每窗 256 个 token", "en": "the training text, windows of 256 tokens"}
     around = final["measured"] | {"text": text, "windows": learned["windows"], "seed": learned["seed"], "file": f"data/checkpoints/{model}/training-log.json", "command": f"python -m compute.training card {model}"}
+    aside = facts.control(model)
+    trained = aside["measured"] | {key: around[key] for key in ("text", "windows", "seed")} | {"file": f"data/checkpoints/{model}/control.json", "command": aside["command"]}
     made = {}
     for domain in DOMAINS:
         row = learned["domains"][domain]
@@ -221,6 +231,9 @@ def by_heart(*, model: str, dense: str, report: Report = nobody) -> dict[str, Va
         for name, which, value in (("learned", model, after), ("dense_learned", dense, before)):
             says = {"zh": f"{which} 在学过的文本上的损失（{domain}）", "en": f"loss of {which} on text it was trained on, {domain}"}
             made[f"{model}.{name}.{domain}"] = Value(value, "nat/token", {"exact": True}, around, says=says)
+        says = {"zh": f"照样多读的 {dense} 在学过的文本上的损失（{domain}）", "en": f"loss of a {dense} that read as much on text it was trained on, {domain}"}
+        row = aside["training_text"]["domains"][domain]
+        made[f"{model}.control_learned.{domain}"] = Value(row["nats_per_token"], "nat/token", {"exact": True}, trained, says=says)
     return made
 
 
@@ -257,11 +270,11 @@ MEASURES = {"moe.parameters": parameters, "moe.routing": routing, "moe.losses": 
 
 def jobs() -> list[Job]:
     keys = ("balance", "load_least", "load_most", "read_batch", "read_run", "follows.domain", "follows.kind", "follows.token")
-    lost = tuple(f"{which}{domain}" for which in ("loss_change", "loss", "dense_loss") for domain in ("", *(f".{d}" for d in DOMAINS)))
+    lost = tuple(f"{which}{domain}" for which in ("loss_change", "experts_change", "loss", "dense_loss", "control_loss") for domain in ("", *(f".{d}" for d in DOMAINS)))
     return [
         Job("moe.parameters", {"model": MODEL}, (f"{MODEL}.parameters", f"{MODEL}.active_parameters"), (MODEL,)),
         Job("moe.routing", {"model": MODEL}, tuple(f"{MODEL}.{key}" for key in keys), (MODEL,)),
         Job("moe.losses", {"model": MODEL, "dense": DENSE}, tuple(f"{MODEL}.{key}" for key in lost), (MODEL, DENSE)),
-        Job("moe.by_heart", {"model": MODEL, "dense": DENSE}, tuple(f"{MODEL}.{which}.{d}" for which in ("learned_change", "learned", "dense_learned") for d in DOMAINS), (MODEL, DENSE)),
+        Job("moe.by_heart", {"model": MODEL, "dense": DENSE}, tuple(f"{MODEL}.{which}.{d}" for which in ("learned_change", "learned", "dense_learned", "control_learned") for d in DOMAINS), (MODEL, DENSE)),
         *(Job("moe.route", {"name": lang, "model": MODEL, "text": text}, (f"moe-router.{lang}.tokens",), (MODEL,)) for lang, text in SENTENCES.items()),
     ]

@@ -1,4 +1,4 @@
-"""The steps in order: corpus, tokenizer, train, distil, noise, card. `all` chains train, distil and noise. `moe` goes on from mini-256.
+"""The steps in order: corpus, tokenizer, train, distil, noise, card. `all` chains train, distil and noise. `moe` goes on from mini-256, and so does its `control`.
 
 For speculative decoding besides: mtp (a head on mini-256 or, after teach, on SmolLM2), teach and draft (a small draft for
 SmolLM2)."""
@@ -87,6 +87,13 @@ def moe_step(_: argparse.Namespace) -> None:
     moe.run()
 
 
+def control_step(_: argparse.Namespace) -> None:
+    """mini-256 trained on like mini-moe, without experts; its losses are kept beside mini-moe's."""
+    from compute.training import moe
+
+    moe.control()
+
+
 def mtp_step(options: argparse.Namespace) -> None:
     """A multi-token prediction head, with which mini-256 or SmolLM2 then drafts for itself."""
     import torch
@@ -152,7 +159,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m compute.training", description=__doc__)
     steps = parser.add_subparsers(required=True)
     for name, step in (
-        ("corpus", corpus_step), ("tokenizer", tokenizer_step), ("tokens", tokens_step), ("train", train_step), ("distil", distil_step), ("moe", moe_step), ("mtp", mtp_step), ("teach", teach_step), ("draft", draft_step),
+        ("corpus", corpus_step), ("tokenizer", tokenizer_step), ("tokens", tokens_step), ("train", train_step), ("distil", distil_step), ("moe", moe_step), ("control", control_step), ("mtp", mtp_step), ("teach", teach_step), ("draft", draft_step),
         ("noise", noise_step), ("card", card_step), ("all", all_step),
     ):  # fmt: skip
         sub = steps.add_parser(name, help=step.__doc__)

@@ -20,7 +20,6 @@ PROMPTS = (
     "话说曹操引兵", "念奴娇\n", "如果要在文档中插入表格，", "Xiao Ming gave the apple to", "To open a file, choose",
 )  # fmt: skip
 EXAMPLE = "小明把苹果给了"
-DRAWN = 128  # windows of each kind of training text
 BALANCED = """ `balance` is experts · Σ f·P of the last training batch: 1 when all experts are used alike. How they are used
 on the validation texts, layer by layer and by kind of text: `mini-moe.balance` in `data/precomputed.json`."""
 COMMANDS = {
@@ -74,12 +73,6 @@ def contradictions(model: mini.Llama, tokenizer, count: int = 60, tokens: int = 
     }
 
 
-def learned(model: mini.Llama, source: mini.Llama, seed: int = 0) -> dict:
-    """Losses of both on windows of their training text, which has to be there (`python -m compute.training tokens`)."""
-    drawn = {d: mixture.Mixture.load(shares={n: mixture.SHARES[n] for n in names}).batch(seed, 0, DRAWN) for d, names in mixture.DOMAINS.items()}
-    return {"source": moe.SOURCE, "windows": DRAWN, "seed": seed, "domains": evaluate.by_heart(model, source, drawn)}
-
-
 def measure(name: str, target: mini.Llama | None) -> dict:
     """Final figures of one checkpoint, added to its log under `final`."""
     path = CHECKPOINTS / name / LOG
@@ -88,7 +81,7 @@ def measure(name: str, target: mini.Llama | None) -> dict:
     log["final"] = {
         "measured": {"text": "data/texts, whole files", "precision": "float32", **conditions()},
         **evaluate.report(model, tokenizer, target),
-        **({"training_text": learned(model, load(moe.SOURCE))} if name == moe.NAME else {}),
+        **({"training_text": moe.learned(model, load(moe.SOURCE))} if name == moe.NAME else {}),
         "own_stories": contradictions(model, tokenizer),
         "example": {"prompt": EXAMPLE, "next": most_likely(model, tokenizer, EXAMPLE)},
         "samples": [
@@ -155,25 +148,31 @@ def _data(recipe: Recipe) -> str:
 
 
 def _beside(log: dict) -> str:
-    """mini-moe beside the model it began from: on validation text, and on text that both were trained on."""
+    """mini-moe beside the model it began from, and beside that one when it read on unchanged: on validation text, and on text that all
+    were trained on."""
     held: dict[str, int] = {}
     for s in json.loads((mixture.TEXTS / texts.INDEX).read_text(encoding="utf-8"))["sources"]:
         held[s["domain"]] = held.get(s["domain"], 0) + s["training"]["tokens"]
     dense = json.loads((CHECKPOINTS / moe.SOURCE / LOG).read_text(encoding="utf-8"))
+    aside = json.loads((CHECKPOINTS / moe.NAME / moe.CONTROL).read_text(encoding="utf-8"))
     tokens = sum(Recipe(**of["recipe"]).tokens for of in (dense, log))
-    final, learned = log["final"]["domains"], log["final"]["training_text"]
+    final, learned, on = log["final"], log["final"]["training_text"]["domains"], aside["training_text"]["domains"]
     rows, heart = [], []
     for domain, names in mixture.DOMAINS.items():
         times = tokens * sum(mixture.SHARES[n] for n in names) / sum(mixture.SHARES.values()) / held[domain]
-        before, after, known = dense["final"]["domains"][domain]["nats_per_token"], final[domain]["nats_per_token"], learned["domains"][domain]
-        rows.append([domain, f"{held[domain]:,}", f"{times:.1f}", *(f"{v:.3f}" for v in (before, after, known["source_nats_per_token"], known["nats_per_token"]))])
+        read = sum(sum(aside["windows"][n]) for n in names) / sum(final["sources"][n]["tokens"] for n in names)
+        before, after, known = dense["final"]["domains"][domain]["nats_per_token"], final["domains"][domain]["nats_per_token"], learned[domain]
+        losses = (before, read, after, known["source_nats_per_token"], on[domain]["nats_per_token"], known["nats_per_token"])
+        rows.append([domain, f"{held[domain]:,}", f"{times:.1f}", *(f"{v:.3f}" for v in losses)])
         if known["high"] < 0 and after > before:
             heart.append(domain)
-    table = _table(["text", "tokens to train on", "times read, both trainings", moe.SOURCE, "this model", f"{moe.SOURCE}, training text", "this model, training text"], rows)
+    models = (moe.SOURCE, f"{moe.SOURCE} read on", "this model")
+    table = _table(["text", "tokens to train on", "times read, both trainings", *models, *(f"{each}, training text" for each in models)], rows)
     return f"""### Beside {moe.SOURCE}
 
-Nats per token on the validation texts, then on {learned["windows"]} windows a kind of the text that both were trained on (seed {learned["seed"]}). Learned by
-heart, that is, better than {moe.SOURCE} on what it was trained on and worse on what it was not: {", ".join(heart) or "none"}.
+Nats per token on the validation texts, then on {final["training_text"]["windows"]} windows a kind of the text that all were trained on (seed {final["training_text"]["seed"]}). “Read on” is {moe.SOURCE}
+trained on by this model's recipe and on the same batches, without experts (`{aside["command"]}`; its losses are in `{moe.CONTROL}`, its
+weights were not kept). Learned by heart, that is, better than {moe.SOURCE} on what it was trained on and worse on what it was not: {", ".join(heart) or "none"}.
 
 {table}
 
@@ -226,7 +225,7 @@ def card(name: str, log: dict) -> str:
             f"Trained on from {moe.SOURCE}: embedding, attention and norms as they were, every expert with half of the neurons of its\n"
             f"layer's MLP, routers new (sparse upcycling, Komatsuzaki et al. 2022). The loss is next-token cross-entropy and {moe.BALANCE} of\n"
             f"the balance loss (Fedus et al. 2021, eq. 4), so that no expert is left without tokens. Cutting the MLPs\n"
-            f"made it worse and {recipe.tokens:,} tokens more made it better, so that a comparison with {moe.SOURCE} is not one of experts alone."
+            f"made it worse and {recipe.tokens:,} tokens more made it better, so that only the comparison with a {moe.SOURCE} that read on is one of experts."
         )
     else:
         how = "Trained from scratch on next-token cross-entropy."

@@ -35,15 +35,21 @@ def windows(stream: np.ndarray, most: int | None = None) -> list[Tensor]:
     return groups
 
 
-@torch.no_grad()
 def loss(model: Llama, stream: np.ndarray, most: int | None = None) -> float:
     """Nats per token, float32. Each window starts without context. `most`: only so many windows."""
-    total, count = 0.0, 0
-    for group in windows(stream, most):
-        logits = model(group[:, :-1]).float()
-        total += float(F.cross_entropy(logits.flatten(0, 1), group[:, 1:].flatten(), reduction="sum"))
-        count += group[:, 1:].numel()
-    return total / count
+    groups = windows(stream, most)
+    return sum(float(_nats(model, group).sum()) for group in groups) / sum(group[:, 1:].numel() for group in groups)
+
+
+def nats(model: Llama, stream: np.ndarray) -> list[float]:
+    """Of each window, summed over its tokens, in order."""
+    return [value for group in windows(stream) for value in _nats(model, group).tolist()]
+
+
+@torch.no_grad()
+def _nats(model: Llama, group: Tensor) -> Tensor:
+    """(rows, tokens) → (rows): summed over the tokens of each."""
+    return F.cross_entropy(model(group[:, :-1]).float().transpose(1, 2), group[:, 1:], reduction="none").sum(1)
 
 
 @torch.no_grad()
@@ -59,16 +65,12 @@ def agreement(target: Llama, draft: Llama, stream: np.ndarray, most: int | None 
     return {"alpha": alpha / count, "greedy": same / count}
 
 
-@torch.no_grad()
 def by_heart(model: Llama, source: Llama, drawn: dict[str, Tensor]) -> dict[str, dict[str, float]]:
     """What a model has by heart that the one it began from has not. drawn: kind of text → windows of what training draws from, (rows,
     CONTEXT + 1). For each kind: nats_per_token and source_nats_per_token, and low and high, 95 % of their difference, window by window."""
     found = {}
     for domain, rows in drawn.items():
-        mine, before = (
-            torch.cat([F.cross_entropy(m(group[:, :-1]).float().transpose(1, 2), group[:, 1:], reduction="none").sum(1) for group in rows.split(ROWS)]).numpy()
-            for m in (model, source)
-        )
+        mine, before = (torch.cat([_nats(m, group) for group in rows.split(ROWS)]).numpy() for m in (model, source))
         counts = np.full(len(rows), rows.shape[1] - 1)
         difference = change(before, mine, counts, np.zeros(len(rows)), together=1)
         found[domain] = {

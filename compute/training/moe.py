@@ -20,13 +20,14 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from compute.training import mixture
+from compute.training import evaluate, mixture
 from compute.training import model as mini
 from compute.training import train
 
 NAME, SOURCE = "mini-moe", "mini-256"
 EXPERTS, CHOSEN = 8, 2
 BALANCE = 0.01  # weight of the second loss, as in Switch Transformer
+CONTROL, DRAWN = "control.json", 128  # windows of each kind of training text
 SHAPE = replace(mini.SHAPES[SOURCE], hidden=mini.SHAPES[SOURCE].hidden // CHOSEN)  # hidden: of one expert
 RECIPE = train.Recipe(NAME, SOURCE, steps=900, rows=32, muon_rate=0.01, adam_rate=1.5e-3, warmup=20, decay=0.8)  # large batches: Muon costs as much as 16 rows
 
@@ -134,6 +135,31 @@ def run() -> None:
     model, log = train.run(RECIPE, loss_of(model), mixture.Mixture.load(), train.RUNS / NAME, watch=watch(), watch_every=50, keep_every=20, model=model)
     save(model, train.CHECKPOINTS / NAME)
     (train.CHECKPOINTS / NAME / "training-log.json").write_text(json.dumps(log, indent=1) + "\n", encoding="utf-8")
+
+
+def control() -> None:
+    """mini-256 trained on by mini-moe's recipe, on the same batches in the same order, without experts: what reading on does by itself.
+    Its losses are kept, its weights are not."""
+    recipe = replace(RECIPE, name=f"{SOURCE}-on")
+    source, batches = mini.load(train.CHECKPOINTS / SOURCE), mixture.Mixture.load()
+    began = mini.load(train.CHECKPOINTS / SOURCE).train()
+    model, log = train.run(recipe, train.next_token, batches, train.RUNS / recipe.name, watch=train.watch_losses(), watch_every=50, keep_every=20, model=began)
+    tokenizer = train.load_tokenizer(train.TOKENIZER.parent)
+    content = {
+        "what": f"{SOURCE} trained on by the recipe of {NAME} and on the same batches, without experts; nats of each window of the validation texts, in order, float32",
+        "command": "python -m compute.training control",
+        **log,
+        "windows": {name: evaluate.nats(model.eval(), stream) for name, (stream, _) in evaluate.streams(tokenizer).items()},
+        "training_text": learned(model, source),
+        "measured": train.conditions(),
+    }
+    (train.CHECKPOINTS / NAME / CONTROL).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def learned(model: mini.Llama, source: mini.Llama, seed: int = 0) -> dict:
+    """Losses of both on windows of their training text, which has to be there (`python -m compute.training tokens`)."""
+    drawn = {d: mixture.Mixture.load(shares={n: mixture.SHARES[n] for n in names}).batch(seed, 0, DRAWN) for d, names in mixture.DOMAINS.items()}
+    return {"source": SOURCE, "windows": DRAWN, "seed": seed, "domains": evaluate.by_heart(model, source, drawn)}
 
 
 def config(shape: mini.Shape = SHAPE) -> dict:

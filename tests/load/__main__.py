@@ -115,11 +115,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--think", default="2,5", metavar="LEAST,MOST", help="seconds between a learner's deeds (2,5)")
     parser.add_argument("--alone", type=int, metavar="DEEDS", help="no class: what so many deeds of one learner take of the web process")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the whole report there")
-    parser.add_argument("--write", action="store_true", help="keep the figures in data/measured/load.json")
+    parser.add_argument("--write", action="store_true", help="keep the figures in data/measured/load.json, in the place of those of the same classes")
     parser.add_argument("--table", action="store_true", help="measure nothing: the kept figures, as the table of docs/load.md")
     options = parser.parse_args(arguments)
+    kept = {key: entry for key, entry in precompute.timings().items() if key.startswith("load.")}
     if options.table:
-        made = report.table({key: entry for key, entry in precompute.timings().items() if key.startswith("load.")})
+        made = report.table(kept)
         DOCUMENT.write_text(report.placed(DOCUMENT.read_text(encoding="utf-8"), made), encoding="utf-8")
         print(made)
         return 0
@@ -149,7 +150,7 @@ def main(arguments: list[str] | None = None) -> int:
         options.json.write_text(json.dumps(found, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     if options.write:
         command = "python -m tests.load " + " ".join(sys.argv[1:] if arguments is None else arguments)
-        print(precompute.write_measured("load", report.entries(found), command))
+        print(precompute.write_measured("load", kept | report.entries(found, command), command))
     print("; ".join(f"{name}: {value}" for name, value in found["conditions"].items()))
     for block in found["blocks"]:
         print(report.line(block))

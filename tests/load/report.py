@@ -108,9 +108,9 @@ def line(found: dict[str, Any]) -> str:
 # ---- kept with the repository
 
 
-def entries(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def entries(found: dict[str, Any], command: str) -> dict[str, dict[str, Any]]:
     """A report as entries of data/measured/load.json: the 95th percentile of a change of a control, everything else beside it."""
-    around = {name: value for name, value in found["conditions"].items() if name != "seed"}
+    around = {name: value for name, value in found["conditions"].items() if name != "seed"} | {"command": command}
     kept = {}
     for it in found["blocks"]:
         change, memory = it["change"], it["memory_megabytes"]
@@ -132,6 +132,8 @@ COLUMNS = (
     "memory MB", "MB/min", "kB a change", "seconds",
 )  # fmt: skip
 
+SHOWN = ("date", "cpu", "cores", "system", "python", "streamlit", "load average", "load average after", "think_seconds", "command")
+
 
 def table(kept: dict[str, dict[str, Any]]) -> str:
     """Markdown of what `entries` made."""
@@ -146,10 +148,10 @@ def table(kept: dict[str, dict[str, Any]]) -> str:
             f"{it['seconds']:.0f}",
         )  # fmt: skip
         lines.append("| " + " | ".join(map(str, cells)) + " |")
-    around = next((entry["conditions"] for entry in kept.values()), {})
-    shown = ("date", "cpu", "cores", "system", "python", "streamlit", "load average", "load average after", "think_seconds")
-    lines += ["", "; ".join(f"{name.replace('_', ' ')} {around[name]}" for name in shown if name in around) + "."]
-    return "\n".join(lines)
+    runs: dict[str, list[str]] = {}  # conditions → the rows measured under them
+    for key, entry in sorted(kept.items()):
+        runs.setdefault("; ".join(f"{name.replace('_', ' ')} {entry['conditions'][name]}" for name in SHOWN if name in entry["conditions"]), []).append(key.removeprefix("load."))
+    return "\n".join([*lines, *(f"\n{', '.join(rows)}: {around}." for around, rows in runs.items())])
 
 
 def placed(text: str, table: str) -> str:

@@ -79,10 +79,13 @@ def test_the_report_says_what_was_measured(found):
 
 
 def test_the_table_is_what_was_kept(found, tmp_path):
-    """Catches: a table of other figures than the stored ones, and a document that still shows the last but one."""
-    precompute.write_measured("load", report.entries(found), "python -m tests.load", tmp_path)
-    kept = precompute.timings(tmp_path)
-    assert "| 30 | ours | 100 | 50 | 95 | 99 | 0 | 500 | – |" in report.table(kept)
+    """Catches: a table of other figures than the stored ones, rows of two runs under the conditions of one, and a document that still
+    shows the last but one."""
+    entries = report.entries(found, "python -m tests.load --learners 30")
+    precompute.write_measured("load", entries | {"load.two.30": {**entries["load.ours.30"], "conditions": entries["load.ours.30"]["conditions"] | {"command": "another"}}}, "x", tmp_path)
+    made = report.table(precompute.timings(tmp_path))
+    assert "| 30 | ours | 100 | 50 | 95 | 99 | 0 | 500 | – |" in made
+    assert made.endswith("ours.30: cpu x; command python -m tests.load --learners 30.\n\ntwo.30: cpu x; command another.")
     document = command.DOCUMENT.read_text(encoding="utf-8")
     stored = {key: entry for key, entry in precompute.timings().items() if key.startswith("load.")}
     assert stored and report.placed(document, report.table(stored)) == document, "python -m tests.load --table"

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from compute import moe as account
-from compute.training import mixture, moe, tokenizer, train
+from compute.training import evaluate, mixture, moe, tokenizer, train
 from compute.training import model as mini
 from tests.training.test_train import one_thread  # noqa: F401: one thread for all tests here
 
@@ -95,3 +95,24 @@ def test_the_trainers_model_is_the_engines_and_transformers(dense, tmp_path):
         ours, said = model(ids), theirs(ids).logits
     assert (ours - said).abs().max() < 1e-4
     assert (forward(load(tmp_path, device="cpu", dtype="float32").weights, ids, None, torch.arange(40)[None]) - said).abs().max() < 1e-4
+
+
+def test_the_control_was_trained_as_this_model_was():
+    """Catches: a control of another recipe, other batches or other windows, and a card that tells of it by other figures."""
+    folder = train.CHECKPOINTS / moe.NAME
+    kept, log = (json.loads((folder / name).read_text(encoding="utf-8")) for name in (moe.CONTROL, "training-log.json"))
+    assert kept["recipe"] | {"name": moe.NAME} == log["recipe"] and kept["curve"][-1]["tokens"] == log["curve"][-1]["tokens"]
+    assert {name: len(nats) for name, nats in kept["windows"].items()} == {name: -(-row["tokens"] // mixture.CONTEXT) for name, row in log["final"]["sources"].items()}
+    assert [(row["windows"], row["seed"]) for row in (kept["training_text"], log["final"]["training_text"])] == [(moe.DRAWN, 0)] * 2
+    before = {name: round(row["source_nats_per_token"], 5) for name, row in kept["training_text"]["domains"].items()}
+    assert before == {name: round(row["source_nats_per_token"], 5) for name, row in log["final"]["training_text"]["domains"].items()}
+
+
+def test_losses_by_window_add_up_to_the_loss(batches):
+    """Catches: the last, shorter window left out, a mean for a sum."""
+    model, stream = mini.load(train.CHECKPOINTS / "mini-64"), batches.streams["stories-zh"][: 2 * mixture.CONTEXT + 41]
+    by_window = evaluate.nats(model, stream)
+    assert len(by_window) == 3 and sum(by_window) / (len(stream) - 1) == pytest.approx(evaluate.loss(model, stream), rel=1e-5)
+    with torch.no_grad():
+        last = torch.nn.functional.cross_entropy(model(torch.from_numpy(stream[2 * mixture.CONTEXT : -1].astype("int64"))[None])[0], torch.from_numpy(stream[2 * mixture.CONTEXT + 1 :].astype("int64")))
+    assert by_window[-1] / 40 == pytest.approx(float(last), rel=1e-4)
