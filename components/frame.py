@@ -578,7 +578,8 @@ def _follow_run(widget, key, words: Words, ours: Words, scene: components.Scene,
 
 def _alone() -> bool:
     """Whether the script runs for this instrument and not for the whole page."""
-    return bool(get_script_run_ctx().fragment_ids_this_run)
+    run = get_script_run_ctx()
+    return bool(run and run.fragment_ids_this_run)
 
 
 def _can_draw(widget, params: Any, partial: Any, scene: components.Scene) -> bool:

@@ -26,6 +26,9 @@ window.__streamlit = { HOST_CONFIG: { blockErrorDialogs: true } };
     say(broken === 'gone' ? 'gone' : !answers || now - connected > grace ? 'away' : '');
   }
 
+  /** ms of a clock that goes on evenly while the page is open, and across a reload of it. */
+  const moment = () => performance.timeOrigin + performance.now();
+
   /** From a server that answers only, since the browser's own error would stand in the way; and not for ever. */
   async function recover() {
     broken = 'asking';
@@ -33,8 +36,8 @@ window.__streamlit = { HOST_CONFIG: { blockErrorDialogs: true } };
     broken = answers ? 'gone' : '';
     if (!answers) return;
     try {
-      if (Math.abs(Date.now() - Number(sessionStorage.getItem(LOADED))) < CALM) return;
-      sessionStorage.setItem(LOADED, Date.now());
+      if (moment() - Number(sessionStorage.getItem(LOADED)) < CALM) return;
+      sessionStorage.setItem(LOADED, moment());
     } catch { return; } // who cannot remember might do it for ever
     location.reload();
   }
