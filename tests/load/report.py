@@ -132,7 +132,7 @@ COLUMNS = (
     "memory MB", "MB/min", "kB a change", "seconds",
 )  # fmt: skip
 
-SHOWN = ("date", "cpu", "cores", "system", "python", "streamlit", "load average", "load average after", "think_seconds", "command")
+SHOWN = ("date", "cpu", "cores", "system", "python", "streamlit", "load average", "load average after", "think_seconds", "figures", "command")
 
 
 def table(kept: dict[str, dict[str, Any]]) -> str:
