@@ -33,6 +33,6 @@ def test_the_load_is_dragged_and_moved_by_keys(open_page):
     expect(handle).to_have_attribute("aria-valuenow", re.compile(rf"^{float(top):.3g}"))
     page.keyboard.press("ArrowLeft")
     page.wait_for_url(lambda url: (found := re.search(r"load-lab\.rho=([\d.]+)", url)) and abs(float(found[1]) - 0.98 * float(top)) < 0.006, timeout=SECONDS)
-    assert handle.evaluate("e => e.getRootNode().activeElement === e")
+    expect(handle).to_be_focused()
     wait_idle(page)
     assert_clean(page)
