@@ -238,8 +238,8 @@ def by_heart(*, model: str, dense: str, report: Report = nobody) -> dict[str, Va
 
 
 WHY = {
-    "zh": "它由 mini-256 的 MLP 切成专家再接着训练而来：切开会变差，多读这些 token 会变好，差别不全是专家带来的",
-    "en": "mini-256's MLPs were cut into experts and trained on for so many tokens: cutting made it worse and reading more made it better, so the difference is not made by experts alone",
+    "zh": "它由 mini-256 的 MLP 切成专家再接着训练而来：切开和多读都会改变它，差别不全是专家带来的",
+    "en": "mini-256's MLPs were cut into experts and trained on for so many tokens: both change it, so the difference is not made by experts alone",
 }
 
 

@@ -225,7 +225,7 @@ def card(name: str, log: dict) -> str:
             f"Trained on from {moe.SOURCE}: embedding, attention and norms as they were, every expert with half of the neurons of its\n"
             f"layer's MLP, routers new (sparse upcycling, Komatsuzaki et al. 2022). The loss is next-token cross-entropy and {moe.BALANCE} of\n"
             f"the balance loss (Fedus et al. 2021, eq. 4), so that no expert is left without tokens. Cutting the MLPs\n"
-            f"made it worse and {recipe.tokens:,} tokens more made it better, so that only the comparison with a {moe.SOURCE} that read on is one of experts."
+            f"changed it and so did {recipe.tokens:,} tokens more, so that only the comparison with a {moe.SOURCE} that read on is one of experts."
         )
     else:
         how = "Trained from scratch on next-token cross-entropy."
